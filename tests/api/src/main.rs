@@ -1,0 +1,3 @@
+//! Runs the API cases against any cluster that a kubeconfig names.
+
+fn main() {}
