@@ -1,1 +1,4 @@
 //! The embedded API server.
+
+pub mod auth;
+pub mod store;

@@ -1,0 +1,15 @@
+//! Who is asking, and may they: identities, credentials, RBAC and the review APIs.
+//!
+//! Everything here is a function of its arguments (the files of [`pki`] apart), so the request path decides when to
+//! call what:
+//!
+//! 1. [`authenticate`] turns a connection's certificate and a request's headers into a [`UserInfo`];
+//! 2. [`rbac`] answers whether that user may do what the request asks;
+//! 3. [`reviews`] serves the same two questions as API objects.
+
+mod quote;
+pub mod rbac;
+pub mod user;
+
+pub use rbac::{Attributes, Decision, RbacIndex};
+pub use user::UserInfo;

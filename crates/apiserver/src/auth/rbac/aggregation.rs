@@ -1,0 +1,130 @@
+//! Cluster roles that gather the rules of others (`aggregationRule`).
+
+use serde_json::{Map, Value};
+
+use super::rule::PolicyRule;
+
+/// The rules that the cluster role `role` should have, given all cluster roles, or `None` when it gathers nothing
+/// (or its selectors cannot be read) and so keeps the rules that it has.
+///
+/// Selectors are taken in order, roles by name, and a rule that is there already is not repeated; the result is
+/// therefore the same whoever computes it.
+pub fn aggregated_rules<'a>(role: &Value, all: impl IntoIterator<Item = &'a Value>) -> Option<Vec<PolicyRule>> {
+    let selectors = match &role["aggregationRule"] {
+        Value::Object(rule) => {
+            rule.get("clusterRoleSelectors").and_then(Value::as_array).map_or(&[][..], Vec::as_slice)
+        }
+        _ => return None,
+    };
+    let own_name = name_of(role);
+    let mut others: Vec<&Value> = all.into_iter().filter(|other| name_of(other) != own_name).collect();
+    others.sort_by_key(|other| name_of(other));
+    let mut gathered: Vec<PolicyRule> = Vec::new();
+    for selector in selectors {
+        for other in &others {
+            if !selects(selector, other["metadata"]["labels"].as_object())? {
+                continue;
+            }
+            for rule in rules_of(other) {
+                if !gathered.contains(&rule) {
+                    gathered.push(rule);
+                }
+            }
+        }
+    }
+    Some(gathered)
+}
+
+/// The rules that are written in a role or cluster role; what cannot be read is no rule.
+pub fn rules_of(role: &Value) -> Vec<PolicyRule> {
+    let rules = role["rules"].as_array().map_or(&[][..], Vec::as_slice);
+    rules.iter().filter_map(|rule| serde_json::from_value(rule.clone()).ok()).collect()
+}
+
+fn name_of(role: &Value) -> &str {
+    role["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+/// Whether a `LabelSelector` object selects `labels`; `None` when it is malformed. An empty one selects everything.
+fn selects(selector: &Value, labels: Option<&Map<String, Value>>) -> Option<bool> {
+    let label = |key: &str| labels.and_then(|l| l.get(key)).and_then(Value::as_str);
+    if let Some(wanted) = selector["matchLabels"].as_object() {
+        for (key, value) in wanted {
+            if label(key) != Some(value.as_str()?) {
+                return Some(false);
+            }
+        }
+    }
+    for expression in selector["matchExpressions"].as_array().map_or(&[][..], Vec::as_slice) {
+        let actual = label(expression["key"].as_str()?);
+        let values: Vec<&str> = match expression["values"].as_array() {
+            Some(values) => values.iter().map(Value::as_str).collect::<Option<_>>()?,
+            None => Vec::new(),
+        };
+        let holds = match expression["operator"].as_str()? {
+            "In" => actual.is_some_and(|a| values.contains(&a)),
+            "NotIn" => actual.is_none_or(|a| !values.contains(&a)),
+            "Exists" => actual.is_some(),
+            "DoesNotExist" => actual.is_none(),
+            _ => return None,
+        };
+        if !holds {
+            return Some(false);
+        }
+    }
+    Some(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn role(name: &str, labels: Value, rules: Value) -> Value {
+        json!({"metadata": {"name": name, "labels": labels}, "rules": rules})
+    }
+
+    fn gatherer(selectors: Value) -> Value {
+        json!({"metadata": {"name": "all", "labels": {"to": "x"}}, "aggregationRule": {"clusterRoleSelectors": selectors},
+               "rules": [{"verbs": ["old"]}]})
+    }
+
+    #[test]
+    fn rules_come_in_name_order_without_repetition_and_without_itself() {
+        let get = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]});
+        let list = json!({"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]});
+        let all = [
+            role("b", json!({"to": "x"}), json!([get, list])),
+            role("a", json!({"to": "x"}), json!([list])),
+            role("c", json!({"to": "y"}), json!([{"verbs": ["delete"]}])),
+            gatherer(json!([{"matchLabels": {"to": "x"}}])),
+        ];
+        let rules = aggregated_rules(&all[3], &all).unwrap();
+        let verbs: Vec<_> = rules.iter().map(|r| r.verbs.join(",")).collect();
+        assert_eq!(verbs, ["list", "get"]);
+    }
+
+    #[test]
+    fn a_role_without_an_aggregation_rule_keeps_its_rules() {
+        assert_eq!(aggregated_rules(&role("a", json!({}), json!([])), &[]), None);
+        assert_eq!(aggregated_rules(&gatherer(json!([])), &[]), Some(vec![]));
+    }
+
+    #[test]
+    fn expressions_select_as_label_selectors_do() {
+        let labels = json!({"a": "1"});
+        let labels = labels.as_object();
+        let one = |key: &str, operator: &str, values: Value| {
+            selects(&json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]}), labels)
+        };
+        assert_eq!(one("a", "In", json!(["1", "2"])), Some(true));
+        assert_eq!(one("b", "In", json!(["1"])), Some(false));
+        assert_eq!(one("a", "NotIn", json!(["1"])), Some(false));
+        assert_eq!(one("b", "NotIn", json!(["1"])), Some(true));
+        assert_eq!(one("a", "Exists", Value::Null), Some(true));
+        assert_eq!(one("a", "DoesNotExist", Value::Null), Some(false));
+        assert_eq!(one("a", "Like", Value::Null), None);
+        assert_eq!(selects(&json!({}), None), Some(true));
+    }
+}
