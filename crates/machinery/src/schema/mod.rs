@@ -1,8 +1,13 @@
 //! The one schema type that every kind has, built-in or custom: what fields exist, how lists merge, what values pass.
 //!
 //! A [`Schema`] is a tree of shared nodes. Custom resources get theirs from a CRD's `openAPIV3Schema`, built-in kinds
-//! from k8s-openapi (see [`builtin`]). Pruning, defaulting, validation, strategic merge and server-side apply all walk
+//! from k8s-openapi (see [`crate::builtin`]). Pruning, defaulting, validation, strategic merge and server-side apply all walk
 //! this tree, so a rule about a field is known in one place.
+
+mod default;
+pub mod meta;
+pub mod parse;
+mod prune;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,6 +49,8 @@ pub struct Schema {
     pub checks: Option<Box<Checks>>,
     /// `x-kubernetes-validations`.
     pub rules: Vec<Rule>,
+    /// The OpenAPI name of the definition that this node is, for built-in kinds: `io.k8s.api.core.v1.PodSpec`.
+    pub definition: Option<Arc<str>>,
 }
 
 /// JSON types; `Any` is an untyped node (`preserve_unknown_fields`, `int_or_string`, raw JSON).
