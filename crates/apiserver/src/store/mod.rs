@@ -1,0 +1,230 @@
+//! The store: every object of the cluster, with a revision log.
+//!
+//! ```text
+//!  write ──► queue ──► writer thread: check, log rows, one fsync ──► state ──► get, list
+//!                                                                     └► history ──► watch, list at a revision
+//! ```
+//!
+//! One counter numbers all writes; a write's number is the resourceVersion of the state it makes. The log on disk maps
+//! revisions to states, and the state in memory is what the log's newest rows say. Writes become visible when they are
+//! durable, never before. [`Store::memory`] is the same without files: commits happen inline, which is what the
+//! simulator needs.
+
+mod faults;
+mod object;
+mod retention;
+mod state;
+mod watch;
+mod write;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+
+pub use self::faults::WatchFaults;
+pub use self::object::{Body, Event, Key, Object, Revision};
+pub use self::retention::Retention;
+pub use self::state::Page;
+pub use self::watch::{Watch, WatchError};
+pub use self::write::{Change, Committed, Expect, Write, WriteError};
+
+use self::faults::FaultTable;
+use self::retention::Calendar;
+use self::state::{FIRST_REVISION, Names, Selection, State};
+
+/// Why a list cannot be served.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ListError {
+    /// The history that the list needs is gone.
+    #[error("revision {at} is compacted: the history starts after {compacted}")]
+    Compacted {
+        /// The revision that was asked for.
+        at: Revision,
+        /// Where the history starts.
+        compacted: Revision,
+    },
+    /// The revision does not exist yet.
+    #[error("revision {at} is in the future: the store is at {head}")]
+    Future {
+        /// The revision that was asked for.
+        at: Revision,
+        /// The store's revision.
+        head: Revision,
+    },
+}
+
+/// The store. Clones share it; the last one closes it.
+#[derive(Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    backend: Backend,
+    calendar: Mutex<Calendar>,
+}
+
+/// What watches need of the store.
+pub(crate) struct Shared {
+    state: RwLock<State>,
+    head: tokio::sync::watch::Sender<Revision>,
+    faults: FaultTable,
+}
+
+/// Where commits go.
+enum Backend {
+    Memory(Mutex<Names>),
+}
+
+impl Store {
+    /// An empty store without files. Commits happen inside [`Store::write`], in the order of the calls.
+    pub fn memory() -> Store {
+        Store::assemble(
+            Shared::new(State::new(FIRST_REVISION, 0)),
+            Backend::Memory(Mutex::default()),
+            Retention::default(),
+        )
+    }
+
+    fn assemble(shared: Arc<Shared>, backend: Backend, retention: Retention) -> Store {
+        Store { inner: Arc::new(Inner { shared, backend, calendar: Mutex::new(Calendar::new(retention)) }) }
+    }
+
+    /// The newest revision.
+    pub fn revision(&self) -> Revision {
+        self.inner.shared.state.read().head
+    }
+
+    /// History at and before this revision may be gone.
+    pub fn compacted(&self) -> Revision {
+        self.inner.shared.state.read().compacted
+    }
+
+    /// Reads one object.
+    pub fn get(&self, key: &Key) -> Option<Arc<Object>> {
+        let rewind = self.inner.shared.rewound(&key.resource);
+        let state = self.inner.shared.state.read();
+        match rewind {
+            Some(at) if at < state.head => state.get_at(key, at).cloned(),
+            _ => state.get(key).cloned(),
+        }
+    }
+
+    /// Reads one object as it really is, whatever faults are set. This is what a write is based on.
+    pub fn current(&self, key: &Key) -> Option<Arc<Object>> {
+        self.inner.shared.state.read().get(key).cloned()
+    }
+
+    /// Lists a resource in the order of `namespace/name`: one namespace or all, now or at a revision, behind a
+    /// position, at most `limit` objects.
+    pub fn list(
+        &self,
+        resource: &str,
+        namespace: Option<&str>,
+        at: Option<Revision>,
+        after: Option<(&str, &str)>,
+        limit: Option<usize>,
+    ) -> Result<Page, ListError> {
+        let rewind = self.inner.shared.rewound(resource);
+        let state = self.inner.shared.state.read();
+        let head = state.head.min(rewind.unwrap_or(state.head));
+        let at = at.unwrap_or(head);
+        if at > head {
+            return Err(ListError::Future { at, head });
+        }
+        if at < state.compacted {
+            return Err(ListError::Compacted { at, compacted: state.compacted });
+        }
+        Ok(state.list(resource, at, Selection { namespace, after, limit }))
+    }
+
+    /// How many objects a resource has, in one namespace or in all.
+    pub fn count(&self, resource: &str, namespace: Option<&str>) -> usize {
+        self.inner.shared.state.read().count(resource, namespace)
+    }
+
+    /// The resources that have objects, in alphabetical order.
+    pub fn resources(&self) -> Vec<Arc<str>> {
+        self.inner.shared.state.read().resources()
+    }
+
+    /// Commits one write. When it returns, the write is durable and visible. The write may still happen when the
+    /// future is dropped.
+    pub async fn write(&self, write: Write) -> Result<Committed, WriteError> {
+        match &self.inner.backend {
+            Backend::Memory(names) => self.inner.shared.commit_inline(write, &mut names.lock()),
+        }
+    }
+
+    /// Watches a resource, in all namespaces or in one: every change after the revision `from`.
+    pub fn watch(&self, resource: &str, namespace: Option<&str>, from: Revision) -> Result<Watch, WatchError> {
+        Watch::open(self.inner.shared.clone(), resource, namespace, from)
+    }
+
+    /// Waits until the store has reached a revision.
+    pub async fn wait_for(&self, revision: Revision) {
+        let mut head = self.inner.shared.head.subscribe();
+        // The sender lives as long as this store.
+        let _ = head.wait_for(|head| *head >= revision).await;
+    }
+
+    /// Forgets the history up to a revision; the objects stay. Returns the revision that is compacted now.
+    pub async fn compact(&self, upto: Revision) -> Result<Revision, WriteError> {
+        match &self.inner.backend {
+            Backend::Memory(_) => {
+                let mut state = self.inner.shared.state.write();
+                let upto = upto.min(state.head);
+                state.trim(upto);
+                Ok(state.compacted)
+            }
+        }
+    }
+
+    /// Lets history that is too old or too large go. The owner calls this every few seconds with a clock that does
+    /// not go back; how often decides how far the bounds can be overrun.
+    pub async fn maintain(&self, now: Duration) -> Result<(), WriteError> {
+        let target = {
+            let state = self.inner.shared.state.read();
+            self.inner.calendar.lock().target(now, &state)
+        };
+        match target {
+            Some(upto) => self.compact(upto).await.map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// Faults that tests can set.
+    pub fn faults(&self) -> WatchFaults<'_> {
+        WatchFaults::new(&self.inner.shared)
+    }
+
+    /// Ends all watches and refuses further writes. Happens by itself when the last clone goes.
+    pub fn close(&self) {
+        self.inner.close();
+    }
+}
+
+impl Inner {
+    fn close(&self) {
+        self.shared.state.write().close();
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Shared {
+    fn new(state: State) -> Arc<Shared> {
+        let head = tokio::sync::watch::Sender::new(state.head);
+        Arc::new(Shared { state: RwLock::new(state), head, faults: FaultTable::default() })
+    }
+
+    fn rewound(&self, resource: &str) -> Option<Revision> {
+        self.faults.of(resource)?.rewind
+    }
+}
