@@ -11,18 +11,24 @@
 //! simulator needs.
 
 mod faults;
+mod log;
 mod object;
 mod retention;
+mod row;
 mod state;
 mod watch;
 mod write;
+mod writer;
 
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 
 pub use self::faults::WatchFaults;
+pub use self::log::OpenError;
 pub use self::object::{Body, Event, Key, Object, Revision};
 pub use self::retention::Retention;
 pub use self::state::Page;
@@ -30,8 +36,10 @@ pub use self::watch::{Watch, WatchError};
 pub use self::write::{Change, Committed, Expect, Write, WriteError};
 
 use self::faults::FaultTable;
+use self::log::{Log, Opener};
 use self::retention::Calendar;
 use self::state::{FIRST_REVISION, Names, Selection, State};
+use self::writer::Writer;
 
 /// Why a list cannot be served.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -54,6 +62,32 @@ pub enum ListError {
     },
 }
 
+/// How a store on disk behaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoreOptions {
+    /// How much history is kept.
+    pub retention: Retention,
+    /// Memory for the database's pages. The objects are in memory anyway, so a few pages at the log's end are enough.
+    pub cache_bytes: usize,
+}
+
+impl Default for StoreOptions {
+    fn default() -> StoreOptions {
+        StoreOptions { retention: Retention::default(), cache_bytes: 4 << 20 }
+    }
+}
+
+/// Figures for metrics and tests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Transactions made durable since the store was opened; 0 for a store without files.
+    pub transactions: u64,
+    /// Events in the history.
+    pub events: usize,
+    /// About how much memory the history takes on top of the objects.
+    pub history_bytes: usize,
+}
+
 /// The store. Clones share it; the last one closes it.
 #[derive(Clone)]
 pub struct Store {
@@ -71,11 +105,14 @@ pub(crate) struct Shared {
     state: RwLock<State>,
     head: tokio::sync::watch::Sender<Revision>,
     faults: FaultTable,
+    /// Transactions that were made durable.
+    transactions: AtomicU64,
 }
 
 /// Where commits go.
 enum Backend {
     Memory(Mutex<Names>),
+    Disk(Writer),
 }
 
 impl Store {
@@ -86,6 +123,19 @@ impl Store {
             Backend::Memory(Mutex::default()),
             Retention::default(),
         )
+    }
+
+    /// Opens the store in a directory, or makes a new one there. Only one process can have it open.
+    pub fn open(directory: &Path, options: StoreOptions) -> Result<Store, OpenError> {
+        Store::open_with(log::file_opener(directory, options.cache_bytes), options.retention)
+    }
+
+    fn open_with(opener: Opener, retention: Retention) -> Result<Store, OpenError> {
+        let log = Log::open(&opener)?;
+        let mut names = Names::default();
+        let shared = Shared::new(log.load(&mut names)?);
+        let writer = Writer::start(shared.clone(), log, opener, names).map_err(OpenError::Thread)?;
+        Ok(Store::assemble(shared, Backend::Disk(writer), retention))
     }
 
     fn assemble(shared: Arc<Shared>, backend: Backend, retention: Retention) -> Store {
@@ -155,6 +205,7 @@ impl Store {
     pub async fn write(&self, write: Write) -> Result<Committed, WriteError> {
         match &self.inner.backend {
             Backend::Memory(names) => self.inner.shared.commit_inline(write, &mut names.lock()),
+            Backend::Disk(writer) => writer.write(write).await,
         }
     }
 
@@ -179,6 +230,7 @@ impl Store {
                 state.trim(upto);
                 Ok(state.compacted)
             }
+            Backend::Disk(writer) => writer.compact(upto).await,
         }
     }
 
@@ -200,6 +252,13 @@ impl Store {
         WatchFaults::new(&self.inner.shared)
     }
 
+    /// Figures for metrics and tests.
+    pub fn stats(&self) -> Stats {
+        let transactions = self.inner.shared.transactions.load(Ordering::Relaxed);
+        let state = self.inner.shared.state.read();
+        Stats { transactions, events: state.ledger.len(), history_bytes: state.history_bytes }
+    }
+
     /// Ends all watches and refuses further writes. Happens by itself when the last clone goes.
     pub fn close(&self) {
         self.inner.close();
@@ -209,6 +268,9 @@ impl Store {
 impl Inner {
     fn close(&self) {
         self.shared.state.write().close();
+        if let Backend::Disk(writer) = &self.backend {
+            writer.stop();
+        }
     }
 }
 
@@ -221,7 +283,12 @@ impl Drop for Inner {
 impl Shared {
     fn new(state: State) -> Arc<Shared> {
         let head = tokio::sync::watch::Sender::new(state.head);
-        Arc::new(Shared { state: RwLock::new(state), head, faults: FaultTable::default() })
+        Arc::new(Shared {
+            state: RwLock::new(state),
+            head,
+            faults: FaultTable::default(),
+            transactions: AtomicU64::new(0),
+        })
     }
 
     fn rewound(&self, resource: &str) -> Option<Revision> {

@@ -100,10 +100,10 @@ impl State {
         table.history.push_back(event);
     }
 
-    /// Puts an object that is older than the history in its place; used while a store is opened.
-    pub(super) fn restore(&mut self, object: Arc<Object>) {
-        let key = object.key.clone();
-        self.table(&key.resource).put(&key, Some(object));
+    /// Takes over a row that is older than the history; used while a store is opened.
+    pub(super) fn restore(&mut self, key: &Key, object: Option<Arc<Object>>, revision: Revision) {
+        self.head = self.head.max(revision);
+        self.table(&key.resource).put(key, object);
     }
 
     /// Forgets the history up to a revision.

@@ -131,4 +131,10 @@ impl Shared {
         state.wake(touched.iter().map(|resource| &**resource));
         self.head.send_replace(state.head);
     }
+
+    /// Wakes everybody, when it is not known what changed.
+    pub(super) fn announce(&self, state: &State) {
+        state.wake(state.tables.keys().map(|resource| &**resource));
+        self.head.send_replace(state.head);
+    }
 }
