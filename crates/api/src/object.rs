@@ -1,0 +1,188 @@
+//! What makes a type an object of the API: `apiVersion`, `kind`, `metadata`, and a place in a group.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use k8s_openapi::Resource;
+use serde::de::{self, Deserialize, Deserializer, Visitor};
+
+/// An object of the API, with the versions that it may come in.
+pub trait Object: Resource {
+    /// Versions that are read besides [`Resource::VERSION`]; they have the same shape.
+    const OLDER_VERSIONS: &'static [&'static str];
+    /// The kind's name in the singular, lower case.
+    const SINGULAR: &'static str;
+
+    /// Whether an object with this `apiVersion` can be read as this type.
+    fn accepts_api_version(api_version: &str) -> bool {
+        let Some((group, version)) = api_version.split_once('/') else {
+            return false;
+        };
+        group == Self::GROUP && (version == Self::VERSION || Self::OLDER_VERSIONS.contains(&version))
+    }
+}
+
+/// Checks an `apiVersion` while it is read.
+pub(crate) struct ApiVersionOf<T>(PhantomData<T>);
+
+/// Checks a `kind` while it is read.
+pub(crate) struct KindOf<T>(PhantomData<T>);
+
+impl<'de, T: Object> Deserialize<'de> for ApiVersionOf<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Check<T>(PhantomData<T>);
+
+        impl<T: Object> Visitor<'_> for Check<T> {
+            type Value = ApiVersionOf<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(T::API_VERSION)
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                if T::accepts_api_version(text) {
+                    Ok(ApiVersionOf(PhantomData))
+                } else {
+                    Err(E::invalid_value(de::Unexpected::Str(text), &self))
+                }
+            }
+        }
+
+        deserializer.deserialize_str(Check(PhantomData))
+    }
+}
+
+impl<'de, T: Object> Deserialize<'de> for KindOf<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Check<T>(PhantomData<T>);
+
+        impl<T: Object> Visitor<'_> for Check<T> {
+            type Value = KindOf<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(T::KIND)
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                if text == T::KIND {
+                    Ok(KindOf(PhantomData))
+                } else {
+                    Err(E::invalid_value(de::Unexpected::Str(text), &self))
+                }
+            }
+        }
+
+        deserializer.deserialize_str(Check(PhantomData))
+    }
+}
+
+/// Declares an object: the struct, its wire form, and its place in the API.
+///
+/// `apiVersion` and `kind` are constants of the type, not fields: they cannot be wrong. An older version of the same
+/// shape is read, and written as the newest. Both may be missing, as they are in the items of a list.
+macro_rules! object {
+    (
+        $(#[$attribute:meta])*
+        pub struct $name:ident { spec: $spec:ty, status: $status:ty, }
+        group: $group:literal, version: $version:literal, older: [$($older:literal),*],
+        singular: $singular:literal, plural: $plural:literal, scope: $scope:ident
+    ) => {
+        $(#[$attribute])*
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct $name {
+            /// Name, namespace, labels and everything else that all objects have.
+            pub metadata: ::k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+            /// What is wanted.
+            pub spec: $spec,
+            /// What is known.
+            pub status: Option<$status>,
+        }
+
+        impl ::k8s_openapi::Resource for $name {
+            const API_VERSION: &'static str = concat!($group, "/", $version);
+            const GROUP: &'static str = $group;
+            const KIND: &'static str = stringify!($name);
+            const VERSION: &'static str = $version;
+            const URL_PATH_SEGMENT: &'static str = $plural;
+            type Scope = ::k8s_openapi::$scope;
+        }
+
+        impl ::k8s_openapi::ListableResource for $name {
+            const LIST_KIND: &'static str = concat!(stringify!($name), "List");
+        }
+
+        impl ::k8s_openapi::Metadata for $name {
+            type Ty = ::k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+            fn metadata(&self) -> &Self::Ty {
+                &self.metadata
+            }
+
+            fn metadata_mut(&mut self) -> &mut Self::Ty {
+                &mut self.metadata
+            }
+        }
+
+        impl $crate::object::Object for $name {
+            const OLDER_VERSIONS: &'static [&'static str] = &[$($older),*];
+            const SINGULAR: &'static str = $singular;
+        }
+
+        impl ::serde::Serialize for $name {
+            fn serialize<S: ::serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                use ::serde::ser::SerializeStruct as _;
+                let fields = if self.status.is_some() { 5 } else { 4 };
+                let mut object = serializer.serialize_struct(stringify!($name), fields)?;
+                object.serialize_field("apiVersion", <Self as ::k8s_openapi::Resource>::API_VERSION)?;
+                object.serialize_field("kind", <Self as ::k8s_openapi::Resource>::KIND)?;
+                object.serialize_field("metadata", &self.metadata)?;
+                object.serialize_field("spec", &self.spec)?;
+                if let Some(status) = &self.status {
+                    object.serialize_field("status", status)?;
+                }
+                object.end()
+            }
+        }
+
+        impl<'de> ::serde::Deserialize<'de> for $name {
+            fn deserialize<D: ::serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                #[derive(::serde::Deserialize)]
+                #[serde(rename_all = "camelCase", rename = $singular)]
+                struct Wire {
+                    #[serde(rename = "apiVersion")]
+                    _api_version: Option<$crate::object::ApiVersionOf<$name>>,
+                    #[serde(rename = "kind")]
+                    _kind: Option<$crate::object::KindOf<$name>>,
+                    #[serde(default, deserialize_with = "crate::wire::or_default")]
+                    metadata: ::k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+                    spec: $spec,
+                    status: Option<$status>,
+                }
+                let Wire { metadata, spec, status, .. } = ::serde::Deserialize::deserialize(deserializer)?;
+                Ok(Self { metadata, spec, status })
+            }
+        }
+
+        impl ::schemars::JsonSchema for $name {
+            fn schema_name() -> ::std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(generator: &mut ::schemars::SchemaGenerator) -> ::schemars::Schema {
+                ::schemars::json_schema!({
+                    "type": "object",
+                    "properties": {
+                        "apiVersion": { "type": "string" },
+                        "kind": { "type": "string" },
+                        "metadata": { "type": "object" },
+                        "spec": generator.subschema_for::<$spec>(),
+                        "status": generator.subschema_for::<$status>(),
+                    },
+                    "required": ["spec"],
+                })
+            }
+        }
+    };
+}
+
+pub(crate) use object;
