@@ -7,6 +7,7 @@ pub mod json;
 pub mod meta;
 pub mod names;
 pub mod patch;
+pub mod protobuf;
 pub mod quote;
 pub mod schema;
 pub mod selector;
