@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use crate::kubevirt::ExperimentalMigrationOptions;
-use crate::meta::Empty;
 use crate::object::object;
 use crate::values::Quantity;
 use crate::wire::{is_default, or_default};
@@ -16,7 +15,7 @@ object! {
     /// Migration options for the guests that labels select.
     pub struct MigrationPolicy {
         spec: MigrationPolicySpec,
-        status: Empty,
+        status: MigrationPolicyStatus,
     }
     group: "migrations.kubevirt.io", version: "v1alpha1", older: [],
     singular: "migrationpolicy", plural: "migrationpolicies", scope: ClusterResourceScope
@@ -46,6 +45,12 @@ pub struct MigrationPolicySpec {
     /// Options that may go away.
     pub experimental: Option<ExperimentalMigrationOptions>,
 }
+
+/// Nothing yet; the API keeps the place.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("nullable" = true))]
+pub struct MigrationPolicyStatus {}
 
 /// The guests that a policy is for; all labels must match.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

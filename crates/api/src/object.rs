@@ -82,12 +82,12 @@ impl<'de, T: Object> Deserialize<'de> for KindOf<T> {
 /// shape is read, and written as the newest. Both may be missing, as they are in the items of a list.
 macro_rules! object {
     (
-        $(#[$attribute:meta])*
+        #[doc = $doc:literal]
         pub struct $name:ident { spec: $spec:ty, status: $status:ty, }
         group: $group:literal, version: $version:literal, older: [$($older:literal),*],
         singular: $singular:literal, plural: $plural:literal, scope: $scope:ident
     ) => {
-        $(#[$attribute])*
+        #[doc = $doc]
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct $name {
             /// Name, namespace, labels and everything else that all objects have.
@@ -170,10 +170,11 @@ macro_rules! object {
 
             fn json_schema(generator: &mut ::schemars::SchemaGenerator) -> ::schemars::Schema {
                 ::schemars::json_schema!({
+                    "description": $doc.trim_start(),
                     "type": "object",
                     "properties": {
-                        "apiVersion": { "type": "string" },
-                        "kind": { "type": "string" },
+                        "apiVersion": { "description": "Group and version of this object.", "type": "string" },
+                        "kind": { "description": "Kind of this object.", "type": "string" },
                         "metadata": { "type": "object" },
                         "spec": generator.subschema_for::<$spec>(),
                         "status": generator.subschema_for::<$status>(),

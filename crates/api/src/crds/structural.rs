@@ -82,6 +82,9 @@ impl Rewriter {
                 node.insert(key.to_owned(), value.clone());
             }
         }
+        if let Some(Value::Array(words)) = node.get_mut("enum") {
+            words.retain(|word| !word.is_null());
+        }
         // A default of the type is what the code falls back to; only what is marked becomes part of the object.
         if let Some(default) = schema.get("x-default") {
             node.insert("default".to_owned(), default.clone());
@@ -126,6 +129,11 @@ impl Rewriter {
                 let mut node = self.node(definition, name.starts_with("io.k8s."));
                 if ATOMIC_OBJECTS.contains(&name) {
                     node.insert("x-kubernetes-map-type".to_owned(), json!("atomic"));
+                }
+                if name == "io.k8s.api.core.v1.LocalObjectReference" {
+                    // An empty name stands for none, as everywhere in Kubernetes.
+                    node.remove("required");
+                    node["properties"]["name"]["default"] = json!("");
                 }
                 node
             }
@@ -180,6 +188,10 @@ impl Rewriter {
         }
         if let Some(items) = schema.get("items") {
             node.insert("items".to_owned(), self.node(items, foreign).into());
+            if foreign {
+                // None of the lists inside the types that are used here is merged by element.
+                node.insert("x-kubernetes-list-type".to_owned(), json!("atomic"));
+            }
         }
         if let Some(values @ Value::Object(_)) = schema.get("additionalProperties") {
             node.insert("additionalProperties".to_owned(), self.node(values, foreign).into());

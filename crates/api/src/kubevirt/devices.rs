@@ -111,6 +111,7 @@ pub struct NodeMediatedDeviceTypesConfig {
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub mediated_devices_types: Vec<String>,
     /// The types.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "is_default")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub mediated_device_types: Vec<String>,
 }

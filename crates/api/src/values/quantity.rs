@@ -181,7 +181,10 @@ impl<'a> Parts<'a> {
             None => ("", rest),
         };
         let has_number = !whole.is_empty() || !fraction.is_empty();
-        has_number.then_some(Self { negative, whole, fraction, suffix })
+        let after_letters = suffix.trim_start_matches(|c| "eEinumkKMGTP".contains(c));
+        let after_sign = after_letters.strip_prefix(['-', '+']).unwrap_or(after_letters);
+        let well_formed = has_number && after_sign.bytes().all(|byte| byte.is_ascii_digit());
+        well_formed.then_some(Self { negative, whole, fraction, suffix })
     }
 }
 

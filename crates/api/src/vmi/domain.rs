@@ -105,11 +105,12 @@ string_enum! {
 }
 
 /// Machine type.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Machine {
     /// QEMU's name of the machine, such as `q35`.
-    pub r#type: String,
+    pub r#type: Option<String>,
 }
 
 /// Threads for disk IO.

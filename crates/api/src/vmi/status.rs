@@ -65,6 +65,7 @@ pub struct VirtualMachineInstanceStatus {
     /// The revision of the virtual machine that the guest was started from.
     pub virtual_machine_revision_name: Option<String>,
     /// User id of the launcher; 0 is root.
+    #[serde(default)]
     pub runtime_user: u64,
     /// Address of the guest's virtual socket.
     #[serde(rename = "VSOCKCID")]
@@ -285,6 +286,7 @@ pub struct PersistentVolumeClaimInfo {
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "is_default")]
     pub preallocated: bool,
     /// Share of the space that the filesystem takes, such as `0.055`.
+    #[schemars(extend("pattern" = r"^(0(\.[0-9]{1,3})?|1)$"))]
     pub filesystem_overhead: Option<String>,
 }
 

@@ -200,6 +200,7 @@ pub struct DataVolumeSource {
 #[serde(rename_all = "camelCase")]
 pub struct ConfigMapVolumeSource {
     /// Name of the config map.
+    #[schemars(extend("x-default" = ""))]
     pub name: Option<String>,
     /// A missing config map is not an error.
     pub optional: Option<bool>,
