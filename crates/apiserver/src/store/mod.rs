@@ -10,6 +10,8 @@
 //! durable, never before. [`Store::memory`] is the same without files: commits happen inline, which is what the
 //! simulator needs.
 
+#[cfg(test)]
+mod disk_tests;
 mod faults;
 mod log;
 mod object;

@@ -52,7 +52,7 @@ impl Calendar {
 
     fn too_old(&mut self, now: Duration) -> Option<Revision> {
         let old = self.marks.partition_point(|(then, _)| *then + self.retention.keep <= now);
-        self.marks.drain(..old).last().map(|(_, revision)| revision)
+        self.marks.drain(..old).next_back().map(|(_, revision)| revision)
     }
 
     fn too_much(&self, state: &State) -> Option<Revision> {

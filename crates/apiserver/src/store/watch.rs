@@ -179,7 +179,7 @@ impl Watch {
         }
         let hits = |every: Option<u64>, count: u64| every.is_some_and(|n| count.is_multiple_of(n));
         let horizon = faults.horizon(state.head);
-        let full = out.len() + max;
+        let full = out.len().saturating_add(max);
         while out.len() < full {
             if let Some(event) = self.again.pop_front() {
                 out.push(event);
