@@ -2,6 +2,7 @@
 //! printer columns, and the wire formats of requests. No IO, no clock, no randomness.
 
 pub mod builtin;
+pub mod cel;
 pub mod error;
 pub mod json;
 pub mod meta;

@@ -7,7 +7,11 @@
 mod default;
 pub mod meta;
 pub mod parse;
+mod pattern;
 mod prune;
+mod report;
+pub(crate) mod rules;
+mod validate;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,6 +55,8 @@ pub struct Schema {
     pub rules: Vec<Rule>,
     /// The OpenAPI name of the definition that this node is, for built-in kinds: `io.k8s.api.core.v1.PodSpec`.
     pub definition: Option<Arc<str>>,
+    /// Whether this node or one below has rules; set by the parser, so that objects without rules cost nothing.
+    pub(crate) rules_below: bool,
 }
 
 /// JSON types; `Any` is an untyped node (`preserve_unknown_fields`, `int_or_string`, raw JSON).
@@ -150,4 +156,6 @@ pub struct Rule {
     pub field_path: Option<String>,
     /// Run a transition rule on creation too.
     pub optional_old_self: bool,
+    /// The rule's programs, made when it first runs.
+    pub(crate) compiled: rules::Compiled,
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::rules::Compiled;
 use super::{Checks, ListType, PatchStrategy, Rule, Schema, Type};
 
 /// How deep a schema may nest; far beyond real ones, and shallow enough for every recursive walk's stack.
@@ -114,7 +115,7 @@ impl Parser<'_, '_> {
                 return Err(ParseError::Unsupported { path: path.text(), keyword });
             }
         }
-        Ok(Schema {
+        let mut schema = Schema {
             kind: kind(map, path)?,
             nullable: flag(map, "nullable", path)?,
             int_or_string: flag(map, "x-kubernetes-int-or-string", path)?,
@@ -132,7 +133,11 @@ impl Parser<'_, '_> {
             checks: self.checks(map, path)?,
             rules: rules(map, path)?,
             definition: None,
-        })
+            rules_below: false,
+        };
+        let below = schema.properties.values().chain(&schema.items).chain(&schema.additional_properties);
+        schema.rules_below = !schema.rules.is_empty() || below.into_iter().any(|child| child.rules_below);
+        Ok(schema)
     }
 
     fn child(&mut self, value: &Value, path: &mut Path, step: String) -> Result<Arc<Schema>, ParseError> {
@@ -330,6 +335,7 @@ fn rules(map: &Map<String, Value>, path: &Path) -> Result<Vec<Rule>, ParseError>
                 reason: text(rule, "reason", path)?.filter(|reason| !reason.is_empty()),
                 field_path: text(rule, "fieldPath", path)?.filter(|path| !path.is_empty()),
                 optional_old_self: flag(rule, "optionalOldSelf", path)?,
+                compiled: Compiled::default(),
             })
         })
         .collect()
