@@ -156,11 +156,16 @@ impl Store {
 
     /// Reads one object.
     pub fn get(&self, key: &Key) -> Option<Arc<Object>> {
-        let rewind = self.inner.shared.rewound(&key.resource);
+        self.find(&key.resource, &key.namespace, &key.name)
+    }
+
+    /// Reads one object by the parts of its key, which need not be shared texts.
+    pub fn find(&self, resource: &str, namespace: &str, name: &str) -> Option<Arc<Object>> {
+        let rewind = self.inner.shared.rewound(resource);
         let state = self.inner.shared.state.read();
         match rewind {
-            Some(at) if at < state.head => state.get_at(key, at).cloned(),
-            _ => state.get(key).cloned(),
+            Some(at) if at < state.head => state.find_at(resource, namespace, name, at).cloned(),
+            _ => state.find(resource, namespace, name).cloned(),
         }
     }
 

@@ -67,15 +67,20 @@ impl State {
     }
 
     pub(super) fn get(&self, key: &Key) -> Option<&Arc<Object>> {
-        self.tables.get(&*key.resource)?.get(&key.namespace, &key.name)
+        self.find(&key.resource, &key.namespace, &key.name)
+    }
+
+    pub(super) fn find(&self, resource: &str, namespace: &str, name: &str) -> Option<&Arc<Object>> {
+        self.tables.get(resource)?.get(namespace, name)
     }
 
     /// The state of one object at an older revision. Reads the history, so only faults use it.
-    pub(super) fn get_at(&self, key: &Key, at: Revision) -> Option<&Arc<Object>> {
-        let table = self.tables.get(&*key.resource)?;
-        match table.history_after(at).find(|event| event.key == *key) {
+    pub(super) fn find_at(&self, resource: &str, namespace: &str, name: &str, at: Revision) -> Option<&Arc<Object>> {
+        let table = self.tables.get(resource)?;
+        let is_it = |event: &&Arc<Event>| *event.key.namespace == *namespace && *event.key.name == *name;
+        match table.history_after(at).find(is_it) {
             Some(event) => event.previous.as_ref(),
-            None => table.get(&key.namespace, &key.name),
+            None => table.get(namespace, name),
         }
     }
 
