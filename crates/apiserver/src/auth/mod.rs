@@ -7,15 +7,19 @@
 //! 2. [`rbac`] answers whether that user may do what the request asks;
 //! 3. [`reviews`] serves the same two questions as API objects.
 
+pub mod authenticate;
+pub mod impersonate;
 pub mod kubeconfig;
 pub mod pki;
 mod private_file;
 mod quote;
 pub mod rbac;
 mod tls;
+pub mod token;
 pub mod user;
 
 pub use pki::{Identity, Pki, PkiError};
 pub use rbac::{Attributes, Authorizer, Decision, RbacIndex};
 pub use tls::Peer;
+pub use token::{Lookup, TokenError, Tokens};
 pub use user::UserInfo;

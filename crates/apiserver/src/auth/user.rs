@@ -138,7 +138,7 @@ fn is_label(text: &str) -> bool {
     !text.is_empty() && text.len() <= 63 && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
 }
 
-fn is_subdomain(text: &str) -> bool {
+pub(super) fn is_subdomain(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= 253
         && text.split('.').all(|part| {

@@ -25,8 +25,13 @@ pub enum EscalationError {
     #[error("{0}")]
     Forbidden(String),
     /// 404: the binding's role does not exist, so its rights cannot be compared.
-    #[error("{0}")]
-    RoleNotFound(String),
+    #[error("{message}")]
+    RoleNotFound {
+        /// The role's name: `details.name`.
+        name: String,
+        /// The message of the `Status`.
+        message: String,
+    },
 }
 
 /// Whether `user` may write `new` (over `old`, if it exists). `namespace` is empty for cluster-scoped kinds.
@@ -86,7 +91,11 @@ impl Writer<'_> {
         if may_bind {
             return Ok(());
         }
-        let rules = self.index.role_rules(&role_ref, self.namespace).map_err(EscalationError::RoleNotFound)?;
+        let rules =
+            self.index.role_rules(&role_ref, self.namespace).map_err(|missing| EscalationError::RoleNotFound {
+                name: missing.name.clone(),
+                message: missing.describe(Some(self.kind.resource())),
+            })?;
         self.holds(rules)
     }
 
@@ -107,7 +116,7 @@ impl Writer<'_> {
             quoted_list(&self.user.groups),
             listed.into_iter().collect::<Vec<_>>().join("\n")
         );
-        if let Some(error) = owned.error() {
+        if let Some(error) = owned.error_for(self.kind.resource()) {
             why.push_str(&format!("; resolution errors: [{error}]"));
         }
         Err(self.forbidden(&why))
@@ -236,6 +245,17 @@ mod tests {
     }
 
     #[test]
+    fn unresolved_roles_of_the_writer_are_told() {
+        let mut index = index();
+        let dangling = json!({"metadata": {"name": "d"}, "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": "gone"},
+            "subjects": [{"kind": "User", "name": "jane"}]});
+        index.apply(RbacKind::ClusterRoleBinding, &dangling).unwrap();
+        let refused = check_write(&index, &jane(), RbacKind::Role, "ns", &role("r", &["delete"]), None).unwrap_err();
+        let want = r#"; resolution errors: [roles.rbac.authorization.k8s.io "gone" not found]"#;
+        assert!(refused.to_string().ends_with(want), "{refused}");
+    }
+
+    #[test]
     fn escalate_and_bind_lift_the_check() {
         assert_eq!(write(RbacKind::Role, &role("grow", &["delete"])), Ok(()));
         assert_eq!(write(RbacKind::RoleBinding, &binding("ClusterRole", "free")), Ok(()));
@@ -248,7 +268,10 @@ mod tests {
     fn a_binding_to_a_missing_role_is_not_found() {
         assert_eq!(
             write(RbacKind::RoleBinding, &binding("Role", "gone")),
-            Err(EscalationError::RoleNotFound(r#"role.rbac.authorization.k8s.io "gone" not found"#.to_owned()))
+            Err(EscalationError::RoleNotFound {
+                name: "gone".to_owned(),
+                message: r#"rolebindings.rbac.authorization.k8s.io "gone" not found"#.to_owned()
+            })
         );
     }
 

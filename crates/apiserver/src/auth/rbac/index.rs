@@ -123,13 +123,41 @@ pub struct ResolvedRules {
     /// The rules, bindings in name order, cluster-wide ones first.
     pub rules: Vec<PolicyRule>,
     /// Bindings that point at roles that are not there.
-    pub errors: Vec<String>,
+    pub errors: Vec<UnresolvedRole>,
+}
+
+/// A role reference that leads nowhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnresolvedRole {
+    /// The kind of role that was looked for.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl UnresolvedRole {
+    /// The error in words. The reference calls the missing object by the resource that looked for it, which is the
+    /// binding's when a write is checked and the role's own kind when a request is.
+    pub(super) fn describe(&self, looked_for_by: Option<&str>) -> String {
+        let what = match (self.kind.as_str(), looked_for_by) {
+            ("Role" | "ClusterRole", Some(resource)) => resource,
+            ("Role", None) => "role",
+            ("ClusterRole", None) => "clusterrole",
+            (other, _) => return format!("unsupported role reference kind: {}", quoted(other)),
+        };
+        format!("{what}.rbac.authorization.k8s.io {} not found", quoted(&self.name))
+    }
 }
 
 impl ResolvedRules {
     /// All errors as one text, in the form of Kubernetes' aggregate; `None` without errors.
     pub fn error(&self) -> Option<String> {
-        aggregate(&self.errors)
+        aggregate(&self.errors, None)
+    }
+
+    /// The same in the words of a write to `resource`.
+    pub(super) fn error_for(&self, resource: &str) -> Option<String> {
+        aggregate(&self.errors, Some(resource))
     }
 }
 
@@ -216,7 +244,7 @@ impl RbacIndex {
         });
         match allowed_by {
             Some(source) => Decision::allow(format!("RBAC: allowed by {source}")),
-            None => Decision::deny(aggregate(&errors).map(|e| format!("RBAC: {e}")).unwrap_or_default()),
+            None => Decision::deny(aggregate(&errors, None).map(|e| format!("RBAC: {e}")).unwrap_or_default()),
         }
     }
 
@@ -234,18 +262,14 @@ impl RbacIndex {
     }
 
     /// The rules behind a role reference made in `namespace` (empty: by a cluster role binding).
-    pub fn role_rules(&self, role_ref: &RoleRef, namespace: &str) -> Result<&[PolicyRule], String> {
-        let name = &role_ref.name;
-        match role_ref.kind.as_str() {
-            "ClusterRole" => self.cluster_roles.get(name).map(|r| &**r).ok_or_else(|| not_found("clusterrole", name)),
-            "Role" => self
-                .roles
-                .get(namespace)
-                .and_then(|roles| roles.get(name))
-                .map(|r| &**r)
-                .ok_or_else(|| not_found("role", name)),
-            other => Err(format!("unsupported role reference kind: {}", quoted(other))),
-        }
+    pub fn role_rules(&self, role_ref: &RoleRef, namespace: &str) -> Result<&[PolicyRule], UnresolvedRole> {
+        let rules = match role_ref.kind.as_str() {
+            "ClusterRole" => self.cluster_roles.get(&role_ref.name),
+            "Role" => self.roles.get(namespace).and_then(|roles| roles.get(&role_ref.name)),
+            _ => None,
+        };
+        let unresolved = || UnresolvedRole { kind: role_ref.kind.clone(), name: role_ref.name.clone() };
+        rules.map(|rules| &**rules).ok_or_else(unresolved)
     }
 
     /// Shows `visitor` the rules of each of the user's bindings until it returns false.
@@ -275,7 +299,7 @@ fn remove_nested<T>(outer: &mut HashMap<String, T>, key: &str, remove: impl FnOn
 
 enum Found<'a> {
     Rules(Source<'a>, &'a [PolicyRule]),
-    Missing(String),
+    Missing(UnresolvedRole),
 }
 
 /// The binding through which a user has a rule.
@@ -359,21 +383,22 @@ impl Scope {
     }
 }
 
-fn not_found(kind: &str, name: &str) -> String {
-    format!("{kind}.rbac.authorization.k8s.io {} not found", quoted(name))
-}
-
 /// Several errors as one text, repetitions left out.
-fn aggregate(errors: &[String]) -> Option<String> {
-    let mut unique: Vec<&str> = Vec::new();
+fn aggregate(errors: &[UnresolvedRole], looked_for_by: Option<&str>) -> Option<String> {
+    let mut unique: Vec<String> = Vec::new();
     for error in errors {
-        if !unique.contains(&error.as_str()) {
-            unique.push(error);
+        let text = error.describe(looked_for_by);
+        if !unique.contains(&text) {
+            unique.push(text);
         }
     }
     match unique.as_slice() {
         [] => None,
-        [one] => Some((*one).to_owned()),
+        [one] => Some(one.clone()),
         many => Some(format!("[{}]", many.join(", "))),
     }
 }
+
+#[cfg(test)]
+#[path = "index_tests.rs"]
+mod tests;

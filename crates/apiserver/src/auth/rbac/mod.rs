@@ -16,7 +16,7 @@ mod index;
 mod rule;
 
 pub use attributes::{Attributes, Decision, forbidden_because, forbidden_message};
-pub use index::{RbacIndex, RbacKind, RbacObjectError, ResolvedRules, RoleRef};
+pub use index::{RbacIndex, RbacKind, RbacObjectError, ResolvedRules, RoleRef, UnresolvedRole};
 pub use rule::PolicyRule;
 
 use super::user::UserInfo;
