@@ -28,11 +28,15 @@ const SET_ORDER: &str = "$setElementOrder";
 
 /// Applies `patch` to `document`, both objects described by `schema`.
 pub fn apply(schema: &Schema, document: Value, patch: Value) -> Result<Value, PatchError> {
-    let Value::Object(changes) = patch else {
-        return Err(PatchError::Malformed(format!(
-            "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-            super::json_type_name(&patch)
-        )));
+    let changes = match patch {
+        Value::Object(members) => members,
+        Value::Null => Object::new(),
+        other => {
+            return Err(PatchError::Malformed(format!(
+                "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+                super::json_type_name(&other)
+            )));
+        }
     };
     let original = match document {
         Value::Object(members) => members,
