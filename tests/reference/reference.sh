@@ -68,10 +68,11 @@ choose_ports() {
   echo "$base" >"$dir/port"
 }
 
+# With any extension a certificate is of version 3; some TLS libraries refuse the older ones.
 issue() { # issue NAME SUBJECT CA [SUBJECT-ALT-NAME]
   openssl req -newkey rsa:2048 -nodes -subj "$2" -keyout "$1.key" -out "$1.csr" 2>/dev/null
   openssl x509 -req -in "$1.csr" -CA "$3.crt" -CAkey "$3.key" -CAcreateserial -days 365 -out "$1.crt" \
-    -extfile <(echo "${4:+subjectAltName=$4}") 2>/dev/null
+    -extfile <(printf '%s\n' "extendedKeyUsage=serverAuth,clientAuth" "${4:+subjectAltName=$4}") 2>/dev/null
 }
 
 certificates() {
