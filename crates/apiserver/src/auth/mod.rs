@@ -8,6 +8,7 @@
 //! 3. [`reviews`] serves the same two questions as API objects.
 
 pub mod authenticate;
+pub mod bootstrap;
 pub mod impersonate;
 pub mod kubeconfig;
 pub mod pki;
