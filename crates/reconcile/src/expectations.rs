@@ -8,7 +8,11 @@
 //!   expect_creation(owner, child)  ->  create call  ->  created(owner, child, uid)  ->  cache shows uid: fulfilled
 //!                                              \----->  failed(owner, child)        ->  forgotten
 //!   expect_deletion(owner, child, uid)  ->  delete call  ->  cache shows no uid, or shows it being deleted: fulfilled
+//!   write call  ->  updated(owner, answer)  ->  cache shows that version or a later one: fulfilled
 //! ```
+//!
+//! The last one is for objects that a controller writes itself, such as its owner's status: without it, the next run would
+//! often write on top of the version before and be refused.
 //!
 //! Nobody needs to be woken by a fulfilled expectation: the change that fulfils it also feeds the owner's queue.
 
@@ -23,7 +27,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::{
-    key::ObjectKey,
+    key::{ObjectKey, version_of},
     queue::QueueKey,
     watch::{Cache, Change},
 };
@@ -64,6 +68,8 @@ enum What {
     Created { uid: String },
     /// The object with this uid was asked to go.
     Deleted { uid: String },
+    /// The object with this uid was written and then had this version.
+    Updated { uid: String, version: u64 },
 }
 
 impl<Q: QueueKey, K: Resource + Send + Sync + 'static> Expectations<Q, K> {
@@ -96,6 +102,14 @@ impl<Q: QueueKey, K: Resource + Send + Sync + 'static> Expectations<Q, K> {
     /// To be called before `child` with `uid` is deleted for `owner`.
     pub fn expect_deletion(&self, owner: &Q, child: ObjectKey, uid: &str) {
         self.expect(owner, child, What::Deleted { uid: uid.to_owned() });
+    }
+
+    /// A write returned `written`: the cache shall show that version or a later one.
+    pub fn updated(&self, owner: &Q, written: &K) {
+        let (Some(child), Some(uid)) = (ObjectKey::of(written), written.meta().uid.clone()) else { return };
+        if let Some(version) = version_of(written) {
+            self.expect(owner, child, What::Updated { uid, version });
+        }
     }
 
     /// The call failed: nothing is to be expected of `child`.
@@ -137,6 +151,9 @@ impl<Q: QueueKey, K: Resource + Send + Sync + 'static> Expectations<Q, K> {
             What::Created { uid } => held_uid == Some(uid),
             What::Deleted { uid } => {
                 held_uid != Some(uid) || held.is_some_and(|held| held.meta().deletion_timestamp.is_some())
+            }
+            What::Updated { uid, version } => {
+                held_uid != Some(uid) || held.is_none_or(|held| version_of(&*held).is_none_or(|held| held >= *version))
             }
         }
     }
@@ -279,6 +296,19 @@ mod tests {
         expectations.expect_deletion(&OWNER, child(), "1");
         cache.handle(Event::Delete(pod("1", 3)));
         assert_eq!(expectations.hold(&OWNER), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_update_holds_until_its_version_or_a_later_one_is_seen() {
+        let (cache, expectations) = setup();
+        cache.handle(Event::Apply(pod("1", 9)));
+        expectations.updated(&OWNER, &pod("1", 10));
+        assert!(expectations.hold(&OWNER).is_some());
+        cache.handle(Event::Apply(pod("1", 11)));
+        assert_eq!(expectations.hold(&OWNER), None);
+        expectations.updated(&OWNER, &pod("1", 12));
+        cache.handle(Event::Delete(pod("1", 11)));
+        assert_eq!(expectations.hold(&OWNER), None, "what is gone will not be seen");
     }
 
     #[tokio::test(start_paused = true)]

@@ -58,6 +58,11 @@ impl fmt::Debug for ObjectKey {
     }
 }
 
+/// The resource version of an object as a number. Versions are decimal numbers that grow; one that is not cannot be compared.
+pub(crate) fn version_of<K: Resource>(object: &K) -> Option<u64> {
+    object.meta().resource_version.as_deref()?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -67,10 +67,10 @@ pub trait Controller: Send + Sync + Sized {
 }
 
 /// Something that a controller of type `C` can do. [`standard`] has the building blocks.
-pub trait Act<C>: Debug + Send {
+pub trait Act<C: Controller>: Debug + Send {
     /// Names the action in logs.
     fn name(&self) -> &'static str;
 
-    /// Does it. Doing it twice must be harmless.
-    fn act(self, controller: &C) -> impl Future<Output = Result<(), Failure>> + Send;
+    /// Does it, for the key that it was decided for. Doing it twice must be harmless.
+    fn act(self, controller: &C, key: &C::Key) -> impl Future<Output = Result<(), Failure>> + Send;
 }

@@ -61,7 +61,7 @@ pub async fn reconcile<C: Controller>(controller: &C, key: &C::Key) -> Outcome {
 async fn run_actions<C: Controller>(controller: &C, key: &C::Key, actions: Vec<C::Action>) -> Result<(), Failure> {
     for action in actions {
         debug!(controller = C::NAME, ?key, action = action.name(), "acting");
-        action.act(controller).await?;
+        action.act(controller, key).await?;
     }
     Ok(())
 }

@@ -89,7 +89,7 @@ impl Act<Scripted> for Step {
         }
     }
 
-    async fn act(self, controller: &Scripted) -> Result<(), Failure> {
+    async fn act(self, controller: &Scripted, _: &u32) -> Result<(), Failure> {
         controller.done.lock().push(self.name().to_owned());
         match self {
             Self::Works(_) => Ok(()),

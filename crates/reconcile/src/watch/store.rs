@@ -8,7 +8,7 @@ use std::{
 use kube::{Resource, runtime::watcher::Event};
 
 use super::index::Reindex;
-use crate::key::ObjectKey;
+use crate::key::{ObjectKey, version_of};
 
 /// One object's step from `old` to `new`: a creation has no old, a deletion no new.
 pub struct Change<K> {
@@ -133,7 +133,7 @@ impl<K: Resource> Store<K> {
     fn is_older(&self, key: &ObjectKey, object: &K) -> bool {
         self.objects.get(key).is_some_and(|held| {
             held.meta().uid == object.meta().uid
-                && matches!((version(&**held), version(object)), (Some(held), Some(new)) if new < held)
+                && matches!((version_of(&**held), version_of(object)), (Some(held), Some(new)) if new < held)
         })
     }
 
@@ -146,11 +146,6 @@ impl<K: Resource> Store<K> {
     fn change(&self, key: ObjectKey, old: Option<Arc<K>>, new: Option<Arc<K>>) -> Change<K> {
         Change { key, old, new, initial: !self.synced }
     }
-}
-
-/// Versions are decimal numbers that grow; one that is not cannot be compared.
-fn version<K: Resource>(object: &K) -> Option<u64> {
-    object.meta().resource_version.as_deref()?.parse().ok()
 }
 
 fn same_version<K: Resource>(a: &K, b: &K) -> bool {
