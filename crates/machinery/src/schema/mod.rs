@@ -11,6 +11,7 @@ mod pattern;
 mod prune;
 mod report;
 pub(crate) mod rules;
+pub mod structural;
 mod validate;
 
 use std::collections::BTreeMap;

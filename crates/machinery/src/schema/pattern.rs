@@ -33,6 +33,17 @@ fn reason(error: &regex::Error) -> String {
     last.trim_start_matches("error: ").to_owned()
 }
 
+/// The same reason as Go's parser gives it, where the two have a word for the same thing.
+pub(crate) fn in_words_of_go(reason: &str) -> &str {
+    match reason {
+        "unclosed group" => "missing closing )",
+        "unopened group" => "unexpected )",
+        "unclosed character class" => "missing closing ]",
+        "repetition operator missing expression" => "missing argument to repetition operator",
+        other => other,
+    }
+}
+
 fn translate(pattern: &str) -> String {
     let mut out = String::with_capacity(pattern.len());
     let mut in_class = false;

@@ -81,12 +81,14 @@ pub(crate) fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => go_quote(text),
         Value::Number(number) => go_number(number),
-        // Go escapes these three in JSON strings.
-        Value::Array(_) | Value::Object(_) => {
-            value.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
-        }
+        Value::Array(_) | Value::Object(_) => go_escaped(&value.to_string()),
         other => other.to_string(),
     }
+}
+
+/// JSON with the three characters escaped that Go escapes in strings.
+pub(crate) fn go_escaped(json: &str) -> String {
+    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
 /// A number as `%v` prints it.
@@ -122,7 +124,12 @@ fn with_detail(mut message: String, detail: &str) -> String {
 
 /// `Invalid value: <value>: <detail>`.
 pub(crate) fn invalid(path: impl Into<String>, value: &Value, detail: impl AsRef<str>) -> FieldError {
-    let message = with_detail(format!("Invalid value: {}", shown(value)), detail.as_ref());
+    invalid_shown(path, &shown(value), detail)
+}
+
+/// The same for a value that is already in the form in which it is shown.
+pub(crate) fn invalid_shown(path: impl Into<String>, shown: &str, detail: impl AsRef<str>) -> FieldError {
+    let message = with_detail(format!("Invalid value: {shown}"), detail.as_ref());
     FieldError::new(FieldErrorKind::Invalid, path, message)
 }
 

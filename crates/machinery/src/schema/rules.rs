@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::meta::object_meta;
 use super::report::{self, Path};
 use super::validate::{Old, blocks_rules};
-use super::{ListType, Rule, Schema, Type};
+use super::{Rule, Schema, Type};
 use crate::cel::{Program, error_text, escape, to_cel};
 use crate::error::{FieldError, FieldErrorKind};
 
@@ -286,19 +286,21 @@ pub(super) fn check_rule(rule: &Rule, schema: &Schema, is_root: bool) -> RuleErr
     let programs = rule.programs();
     let whole = is_root.then(|| schema.with_object_meta());
     let shape = whole.as_ref().unwrap_or(schema);
-    let problem = |program: &Result<Program, String>, source: &str| match program {
+    let problem = |program: &Result<Program, String>, source: &str, expected: Type, otherwise: &str| match program {
         Err(reason) => Some(format!("compilation failed: {reason}")),
-        Ok(program) => Checker { source, shape, old_is_optional: rule.optional_old_self, errors: Vec::new() }
-            .run(program.expression())
-            .map(|reason| format!("compilation failed: {reason}")),
+        Ok(program) => Checker { source, shape, old_is_optional: rule.optional_old_self, errors: Vec::new() }.run(
+            program.expression(),
+            expected,
+            otherwise,
+        ),
     };
     let message_problem = || {
-        let program = programs.message.as_ref()?;
-        let reason = problem(program, rule.message_expression.as_deref()?)?;
+        let (program, source) = (programs.message.as_ref()?, rule.message_expression.as_deref()?);
+        let reason = problem(program, source, Type::String, "must evaluate to a string")?;
         Some(format!("messageExpression {reason}"))
     };
     RuleErrors {
-        rule: problem(&programs.rule, &rule.rule),
+        rule: problem(&programs.rule, &rule.rule, Type::Boolean, "cel expression must evaluate to a bool"),
         message_expression: message_problem(),
         uses_old_self: programs.uses_old_self,
     }
@@ -313,9 +315,14 @@ struct Checker<'s> {
 }
 
 impl<'s> Checker<'s> {
-    fn run(mut self, expression: &Expression) -> Option<String> {
-        self.kind_of(expression, &mut Vec::new());
-        (!self.errors.is_empty()).then(|| self.errors.join("\n"))
+    /// What is wrong with an expression whose value should be of a type, or else `otherwise` is said.
+    fn run(mut self, expression: &Expression, expected: Type, otherwise: &str) -> Option<String> {
+        let result = self.kind_of(expression, &mut Vec::new());
+        if !self.errors.is_empty() {
+            return Some(format!("compilation failed: {}", self.errors.join("\n")));
+        }
+        let misfit = result.is_some_and(|schema| !matches!(schema.kind, kind if kind == expected || kind == Type::Any));
+        misfit.then(|| otherwise.to_owned())
     }
 
     fn report(&mut self, needle: &str, text: &str) {
@@ -457,13 +464,6 @@ pub(crate) fn compiler_message(source: &str, place: usize, text: &str) -> String
     let line = source[start..].lines().next().unwrap_or_default();
     let column = source[start..place].chars().count();
     format!("ERROR: <input>:{line_number}:{}: {text}\n | {line}\n | {}^", column + 1, ".".repeat(column))
-}
-
-impl Schema {
-    /// Whether old and new elements of this list can be told to be the same one.
-    pub(super) fn elements_have_identity(&self) -> bool {
-        self.list_type == ListType::Map
-    }
 }
 
 #[cfg(test)]

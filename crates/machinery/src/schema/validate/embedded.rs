@@ -33,7 +33,8 @@ pub(super) fn check(schema: &Schema, value: &Value, path: &Path<'_>, errors: &mu
     }
 }
 
-fn resource(value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+/// Checks one resource's own fields.
+pub(super) fn resource(value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let api_version = path.field("apiVersion").to_string();
     match value.get("apiVersion") {
         None => errors.push(required(api_version, "")),

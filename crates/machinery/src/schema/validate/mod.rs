@@ -17,6 +17,9 @@ use super::report::{self, Path};
 use super::{Checks, Schema, Type, pattern, rules};
 use crate::error::{FieldError, FieldErrorKind};
 
+/// The largest whole number that a float holds exactly, which is where Go stops to see an integer in one.
+const MAX_EXACT: f64 = 9_007_199_254_740_991.0;
+
 impl Schema {
     /// What is wrong with a new object: types and values, embedded resources' metadata, duplicates in sets and maps,
     /// and the rules of `x-kubernetes-validations`.
@@ -193,8 +196,9 @@ fn check_type(schema: &Schema, format: Option<&str>, value: &Value, path: &Path<
         Value::Array(_) => (Type::Array, ""),
         Value::Object(_) => (Type::Object, ""),
     };
-    let whole_float =
-        kind == Type::Number && accepts(Type::Integer) && value.as_f64().is_some_and(|float| float.fract() == 0.0);
+    let whole_float = kind == Type::Number
+        && accepts(Type::Integer)
+        && value.as_f64().is_some_and(|float| float.fract() == 0.0 && float.abs() <= MAX_EXACT);
     let whole_as_number = kind == Type::Integer && accepts(Type::Number);
     let fits = accepts(kind) || whole_float || whole_as_number;
     if let Some(format) = format {
@@ -370,6 +374,16 @@ fn best(branches: &[Schema], value: &Value, old: Option<Old<'_>>, path: &Path<'_
         }
     }
     Best { valid, kept: kept.unwrap_or_default() }
+}
+
+/// What is wrong with embedded resources in a value; with `whole` the value is one itself.
+pub(super) fn embedded_errors(schema: &Schema, value: &Value, whole: bool) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if whole {
+        embedded::resource(value, &Path::ROOT, &mut errors);
+    }
+    embedded::check(schema, value, &Path::ROOT, &mut errors);
+    errors
 }
 
 /// Whether an error is of a kind after which rules are not worth running.

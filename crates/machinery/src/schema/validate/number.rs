@@ -31,7 +31,7 @@ fn limits(checks: &Checks, kind: Type, format: Option<&str>, number: &Number, pa
             }
             None => found.invalid_bare(
                 path,
-                &shown,
+                &Value::from(if number.as_i64().is_some() { factor.trunc() } else { factor }),
                 format!("factor MultipleOf declared for {} must be positive: {}", path.dotted(), text(number, factor)),
             ),
         }
