@@ -1,6 +1,7 @@
 //! The rules of Kubernetes objects as pure functions: selectors, patches, server-side apply, structural schemas,
 //! printer columns, and the wire formats of requests. No IO, no clock, no randomness.
 
+pub mod apply;
 pub mod builtin;
 pub mod cel;
 pub mod error;
@@ -12,3 +13,4 @@ pub mod protobuf;
 pub mod quote;
 pub mod schema;
 pub mod selector;
+pub mod table;
