@@ -15,6 +15,7 @@ pub mod pki;
 mod private_file;
 mod quote;
 pub mod rbac;
+pub mod reviews;
 mod tls;
 pub mod token;
 pub mod user;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ferrovirt_machinery::names;
 use serde::{Deserialize, Serialize};
 
 /// Members may do everything, whatever RBAC says.
@@ -133,18 +134,14 @@ pub fn parse_service_account_user_name(user: &str) -> Option<(&str, &str)> {
     (is_label(namespace) && is_subdomain(name)).then_some((namespace, name))
 }
 
+/// Whether `text` can name a namespace.
 fn is_label(text: &str) -> bool {
-    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    !text.is_empty() && text.len() <= 63 && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+    names::dns_label(text).is_empty()
 }
 
+/// Whether `text` can name most objects, nodes and service accounts among them.
 pub(super) fn is_subdomain(text: &str) -> bool {
-    !text.is_empty()
-        && text.len() <= 253
-        && text.split('.').all(|part| {
-            let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-            !part.is_empty() && part.bytes().all(inner) && !part.starts_with('-') && !part.ends_with('-')
-        })
+    names::dns_subdomain(text).is_empty()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Cluster roles that gather the rules of others (`aggregationRule`).
 
-use serde_json::{Map, Value};
+use ferrovirt_machinery::selector::LabelSelector;
+use serde_json::Value;
 
 use super::rule::PolicyRule;
 
@@ -21,10 +22,8 @@ pub fn aggregated_rules<'a>(role: &Value, all: impl IntoIterator<Item = &'a Valu
     others.sort_by_key(|other| name_of(other));
     let mut gathered: Vec<PolicyRule> = Vec::new();
     for selector in selectors {
-        for other in &others {
-            if !selects(selector, other["metadata"]["labels"].as_object())? {
-                continue;
-            }
+        let selector = LabelSelector::from_object(selector).ok()?;
+        for other in others.iter().filter(|other| selector.matches_object(other)) {
             for rule in rules_of(other) {
                 if !gathered.contains(&rule) {
                     gathered.push(rule);
@@ -43,36 +42,6 @@ pub fn rules_of(role: &Value) -> Vec<PolicyRule> {
 
 fn name_of(role: &Value) -> &str {
     role["metadata"]["name"].as_str().unwrap_or_default()
-}
-
-/// Whether a `LabelSelector` object selects `labels`; `None` when it is malformed. An empty one selects everything.
-fn selects(selector: &Value, labels: Option<&Map<String, Value>>) -> Option<bool> {
-    let label = |key: &str| labels.and_then(|l| l.get(key)).and_then(Value::as_str);
-    if let Some(wanted) = selector["matchLabels"].as_object() {
-        for (key, value) in wanted {
-            if label(key) != Some(value.as_str()?) {
-                return Some(false);
-            }
-        }
-    }
-    for expression in selector["matchExpressions"].as_array().map_or(&[][..], Vec::as_slice) {
-        let actual = label(expression["key"].as_str()?);
-        let values: Vec<&str> = match expression["values"].as_array() {
-            Some(values) => values.iter().map(Value::as_str).collect::<Option<_>>()?,
-            None => Vec::new(),
-        };
-        let holds = match expression["operator"].as_str()? {
-            "In" => actual.is_some_and(|a| values.contains(&a)),
-            "NotIn" => actual.is_none_or(|a| !values.contains(&a)),
-            "Exists" => actual.is_some(),
-            "DoesNotExist" => actual.is_none(),
-            _ => return None,
-        };
-        if !holds {
-            return Some(false);
-        }
-    }
-    Some(true)
 }
 
 #[cfg(test)]
@@ -112,19 +81,12 @@ mod tests {
     }
 
     #[test]
-    fn expressions_select_as_label_selectors_do() {
-        let labels = json!({"a": "1"});
-        let labels = labels.as_object();
-        let one = |key: &str, operator: &str, values: Value| {
-            selects(&json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]}), labels)
-        };
-        assert_eq!(one("a", "In", json!(["1", "2"])), Some(true));
-        assert_eq!(one("b", "In", json!(["1"])), Some(false));
-        assert_eq!(one("a", "NotIn", json!(["1"])), Some(false));
-        assert_eq!(one("b", "NotIn", json!(["1"])), Some(true));
-        assert_eq!(one("a", "Exists", Value::Null), Some(true));
-        assert_eq!(one("a", "DoesNotExist", Value::Null), Some(false));
-        assert_eq!(one("a", "Like", Value::Null), None);
-        assert_eq!(selects(&json!({}), None), Some(true));
+    fn a_selector_that_cannot_be_read_changes_nothing() {
+        let all = [role("a", json!({}), json!([]))];
+        let bad = json!([{}, {"matchExpressions": [{"key": "a", "operator": "Like"}]}]);
+        assert_eq!(aggregated_rules(&gatherer(bad), &all), None);
+        let expression = json!([{"matchExpressions": [{"key": "to", "operator": "DoesNotExist"}]}]);
+        let rules = json!([{"verbs": ["get"]}]);
+        assert_eq!(aggregated_rules(&gatherer(expression), &[role("a", json!({}), rules)]).unwrap().len(), 1);
     }
 }
