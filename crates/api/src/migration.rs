@@ -122,6 +122,14 @@ string_enum! {
     }
 }
 
+impl MigrationPhase {
+    /// Whether the move is over.
+    #[must_use]
+    pub const fn is_final(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
+}
+
 /// When a phase began.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

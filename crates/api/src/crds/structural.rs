@@ -120,6 +120,8 @@ impl Rewriter {
             }
             "io.k8s.apimachinery.pkg.util.intstr.IntOrString" => object(json!({
                 "anyOf": [{ "type": "integer" }, { "type": "string" }],
+                "minimum": i32::MIN,
+                "maximum": i32::MAX,
                 "x-kubernetes-int-or-string": true,
             })),
             _ => {

@@ -32,6 +32,15 @@ pub struct VirtualMachineSpec {
     pub update_volumes_strategy: Option<UpdateVolumesStrategy>,
 }
 
+impl VirtualMachineSpec {
+    /// When a guest shall run, whichever of the two fields says so; `None` when neither does.
+    #[must_use]
+    pub fn effective_run_strategy(&self) -> Option<RunStrategy> {
+        let from_running = |running| if running { RunStrategy::Always } else { RunStrategy::Halted };
+        self.run_strategy.or(self.running.map(from_running))
+    }
+}
+
 /// The guest to make.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -6,6 +6,7 @@ use serde_with::skip_serializing_none;
 
 use crate::meta::Empty;
 use crate::string_enum::string_enum;
+use crate::values::{CpuTopology, TooManyCpus};
 use crate::wire::{is_default, or_default};
 
 /// Processor of the guest.
@@ -36,6 +37,13 @@ pub struct Cpu {
     pub isolate_emulator_thread: bool,
     /// Tunes the virtual CPUs for real-time work.
     pub realtime: Option<Realtime>,
+}
+
+impl Cpu {
+    /// Sockets, cores and threads with the defaults filled in.
+    pub fn topology(&self) -> Result<CpuTopology, TooManyCpus> {
+        CpuTopology::new(self.sockets.unwrap_or(1), self.cores.unwrap_or(1), self.threads.unwrap_or(1))
+    }
 }
 
 /// One CPU feature.

@@ -65,8 +65,7 @@ pub struct VirtualMachineInstanceStatus {
     /// The revision of the virtual machine that the guest was started from.
     pub virtual_machine_revision_name: Option<String>,
     /// User id of the launcher; 0 is root.
-    #[serde(default)]
-    pub runtime_user: u64,
+    pub runtime_user: Option<u64>,
     /// Address of the guest's virtual socket.
     #[serde(rename = "VSOCKCID")]
     pub vsock_cid: Option<u32>,
@@ -107,6 +106,14 @@ string_enum! {
         WaitingForSync = "WaitingForSync",
         /// The node cannot be asked.
         Unknown = "Unknown",
+    }
+}
+
+impl VirtualMachineInstancePhase {
+    /// Whether the guest has ended and will not come back.
+    #[must_use]
+    pub const fn is_final(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
     }
 }
 

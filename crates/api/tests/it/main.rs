@@ -1,0 +1,10 @@
+//! The objects seen from outside: samples, round trips, errors, CRDs.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod crds;
+mod errors;
+mod generate;
+mod round_trip;
+mod same;
+mod samples;
