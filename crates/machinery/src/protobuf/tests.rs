@@ -33,6 +33,7 @@ impl Message {
         self.bytes(number, value.as_bytes())
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "values are made at the call")]
     fn message(self, number: u64, value: Message) -> Self {
         self.bytes(number, &value.0)
     }

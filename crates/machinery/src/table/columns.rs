@@ -94,6 +94,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "values are made at the call")]
     fn cell(kind: &str, value: Value) -> Value {
         let now = "2026-01-01T00:05:03Z".parse().expect("a time");
         let (_, column) = compile(&json!({"name": "x", "type": kind, "jsonPath": ".v"})).expect("a legal path");

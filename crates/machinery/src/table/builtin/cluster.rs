@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::{age, condition, flag, int, list, name, plain, row, selector, text, text_or};
+use super::{age, condition, flag, int, list, name, row, selector, text, text_or};
 use crate::table::duration::human_duration;
 
 pub(super) fn binding(object: &Value, now: Timestamp) -> Vec<Value> {
@@ -130,7 +130,7 @@ pub(super) fn flow_schema(object: &Value, now: Timestamp) -> Vec<Value> {
 }
 
 pub(super) fn priority_level(object: &Value, now: Timestamp) -> Vec<Value> {
-    let number = |pointer: &str| object.pointer(pointer).map_or("<none>".to_owned(), plain);
+    let number = |pointer: &str| object.pointer(pointer).cloned().unwrap_or_else(|| "<none>".into());
     let queuing = |field: &str| number(&format!("/spec/limited/limitResponse/queuing/{field}"));
     row![
         name(object),
@@ -147,6 +147,7 @@ pub(super) fn priority_level(object: &Value, now: Timestamp) -> Vec<Value> {
 mod tests {
     use serde_json::json;
 
+    use super::super::plain;
     use super::*;
 
     fn cells(row: fn(&Value, Timestamp) -> Vec<Value>, object: &Value) -> Vec<String> {

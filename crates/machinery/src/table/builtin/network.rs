@@ -154,9 +154,16 @@ pub(super) fn service_cidr(object: &Value, now: Timestamp) -> Vec<Value> {
 
 pub(super) fn ip_address(object: &Value, _now: Timestamp) -> Vec<Value> {
     let part = |field: &str| text(object, &format!("/spec/parentRef/{field}"));
-    let parts = ["group", "resource", "namespace", "name"].map(part);
-    let parent: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    row![name(object), if parent.is_empty() { "<none>".to_owned() } else { parent.join("/") }]
+    if object.pointer("/spec/parentRef").is_none_or(Value::is_null) {
+        return row![name(object), "<none>"];
+    }
+    let resource = match part("group") {
+        "" => part("resource").to_owned(),
+        group => format!("{}.{group}", part("resource")),
+    };
+    let parts = [resource.to_lowercase(), part("namespace").to_owned(), part("name").to_owned()];
+    let parent: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    row![name(object), parent.join("/")]
 }
 
 #[cfg(test)]
@@ -210,5 +217,7 @@ mod tests {
         assert_eq!(cells(ingress_class, &class)[..3], ["c (default)", "x/y", "K.g/n"]);
         let policy = json!({"spec": {"podSelector": {"matchLabels": {"a": "b"}}}});
         assert_eq!(cells(network_policy, &policy)[1], "a=b");
+        let parent = json!({"spec": {"parentRef": {"resource": "services", "namespace": "n", "name": "s"}}});
+        assert_eq!(cells(ip_address, &parent)[1], "services/n/s");
     }
 }

@@ -188,6 +188,7 @@ mod tests {
         pod(object, now).iter().map(super::super::plain).collect()
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "values are made at the call")]
     fn with_status(status: Value) -> Value {
         json!({
             "metadata": {"name": "p", "creationTimestamp": "2026-01-01T00:00:00Z"},
