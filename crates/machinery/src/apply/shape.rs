@@ -2,11 +2,10 @@
 //!
 //! Where the schema says nothing, objects are owned by member and lists as a whole.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::path::PathElement;
 use crate::schema::meta::object_meta;
@@ -148,41 +147,17 @@ fn key_default(items: &Schema, key: &str) -> Option<Value> {
     }
 }
 
-/// Members that kube-apiserver's typed objects always have, set or not: Go structs that are not pointers are `{}`, and
-/// required lists and pointers are `null`. Whoever creates an object does not add them, so they are not owned for being
-/// there.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct AlwaysPresent {
-    /// `{}`
-    pub(super) objects: BTreeSet<String>,
-    /// `null`
-    nulls: BTreeSet<String>,
-}
-
-static EMPTY_OBJECT: LazyLock<Value> = LazyLock::new(|| Value::Object(serde_json::Map::new()));
-
 /// An object without members.
 pub(super) fn empty_object() -> &'static Value {
-    &EMPTY_OBJECT
+    static EMPTY: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
+    &EMPTY
 }
 
-/// What is always there in objects of this built-in definition.
-pub(super) fn always_present(schema: Option<&Schema>) -> Option<&'static AlwaysPresent> {
-    static FACTS: LazyLock<BTreeMap<String, AlwaysPresent>> =
+/// Members that kube-apiserver's typed objects of a built-in definition always have, with the values that they have
+/// when nobody has set them: Go structs that are not pointers are `{}`, required lists and pointers `null`, required
+/// texts empty. Whoever creates an object does not add them, so they are not owned for being there.
+pub(super) fn always_present(schema: Option<&Schema>) -> Option<&'static Map<String, Value>> {
+    static FACTS: LazyLock<BTreeMap<String, Map<String, Value>>> =
         LazyLock::new(|| serde_json::from_str(include_str!("always_present.json")).unwrap_or_default());
     FACTS.get(schema?.definition.as_deref()?)
-}
-
-impl AlwaysPresent {
-    /// The value that the member has when nobody has set it.
-    pub(super) fn value(&self, name: &str) -> Option<&'static Value> {
-        if self.objects.contains(name) {
-            Some(empty_object())
-        } else if self.nulls.contains(name) {
-            Some(&Value::Null)
-        } else {
-            None
-        }
-    }
 }

@@ -115,10 +115,18 @@ impl Walk {
 
     fn members(&mut self, schema: Option<&Schema>, old: Option<&Map<String, Value>>, new: Option<&Map<String, Value>>) {
         let facts = always_present(schema);
-        let implied = |name: &str, there: bool| facts.filter(|_| there).and_then(|facts| facts.value(name));
+        // In typed objects a member that is not there and one that is null are the same.
+        let is_typed = schema.is_some_and(|node| node.definition.is_some());
+        let implied = |name: &str, there: bool, other: Option<&Value>| -> Option<&'static Value> {
+            let null = is_typed && matches!(other, Some(Value::Null));
+            let value = facts.and_then(|facts| facts.get(name)).or_else(|| null.then_some(&Value::Null));
+            value.filter(|_| there)
+        };
         let compare = |walk: &mut Self, name: &str, before: Option<&Value>, after: Option<&Value>| {
-            let before = before.or_else(|| implied(name, old.is_some()));
-            let after = after.or_else(|| implied(name, new.is_some()));
+            let (before, after) = (
+                before.or_else(|| implied(name, old.is_some(), after)),
+                after.or_else(|| implied(name, new.is_some(), before)),
+            );
             if before != after {
                 walk.step(PathElement::field(name), member_schema(schema, name), before, after);
             }
@@ -131,10 +139,10 @@ impl Walk {
                 compare(self, name, None, Some(after));
             }
         }
-        // A struct that comes or goes brings along the structs that it always has.
+        // A struct that comes or goes brings along what it always has.
         if old.is_none() || new.is_none() {
             let there = old.or(new);
-            for name in facts.into_iter().flat_map(|facts| &facts.objects) {
+            for name in facts.into_iter().flat_map(Map::keys) {
                 if there.is_some_and(|members| !members.contains_key(name)) {
                     compare(self, name, None, None);
                 }
