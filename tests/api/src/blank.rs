@@ -33,6 +33,8 @@ static HASH: LazyLock<Regex> = LazyLock::new(|| fixed(r"\bhash=[0-9A-F]{16,}"));
 static REVISION: LazyLock<Regex> =
     LazyLock::new(|| fixed(r"(, current: |too old resource version: \d+ \(|ResourceVersion in (?:the precondition|record) \()(\d{2,})"));
 static TOKEN_VOLUME: LazyLock<Regex> = LazyLock::new(|| fixed(r"\bkube-api-access-[a-z0-9]{5}\b"));
+/// Refused patches are quoted with the whole object, in the order of Go's fields: too much for anyone to depend on.
+static QUOTED_OBJECT: LazyLock<Regex> = LazyLock::new(|| fixed(r#"(?s)Invalid value: "\{\\".*?\}": "#));
 static AGE: LazyLock<Regex> = LazyLock::new(|| fixed(r"^(\d+[dhms]){1,2}$"));
 
 impl Blanker {
@@ -121,6 +123,7 @@ impl Blanker {
         }
         let text = TOKEN.replace_all(&text, "<token>").into_owned();
         let text = TOKEN_VOLUME.replace_all(&text, "kube-api-access-<generated>").into_owned();
+        let text = QUOTED_OBJECT.replace_all(&text, "Invalid value: <object>: ").into_owned();
         let text = CERTIFICATE.replace_all(&text, "<certificate>").into_owned();
         let text = HASH.replace_all(&text, "hash=<hash>").into_owned();
         let text = REVISION.replace_all(&text, "${1}<revision>").into_owned();
@@ -225,5 +228,11 @@ mod tests {
         assert_eq!(blanker.text("at 2026-11-15T10:00:00Z"), "at <time>");
         assert_eq!(blanker.text("2026-11-15T10:00:00.123456Z"), "<microtime>");
         assert_eq!(blanker.text("2020-01-01T00:00:00Z"), "2020-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn quoted_objects_are_blanked() {
+        let message = r#"patch: Invalid value: "{\"a\":{\"b\":\"c\"}}": unknown field "a""#;
+        assert_eq!(Blanker::new(&[]).text(message), r#"patch: Invalid value: <object>: unknown field "a""#);
     }
 }

@@ -37,7 +37,9 @@ pub(crate) struct Incoming {
 impl Server {
     pub(crate) async fn from_kubeconfig(file: &std::path::Path) -> Result<Self> {
         let kubeconfig = Kubeconfig::read_from(file).context("reading the kubeconfig")?;
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        // An answer that asks to try again is an answer that cases are about.
+        config.default_retry = false;
         let address = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
         let mut bare = config.clone();
         bare.auth_info = AuthInfo::default();
