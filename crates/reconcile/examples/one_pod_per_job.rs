@@ -118,7 +118,7 @@ pub async fn run(client: Client, stop: CancellationToken) -> Result<(), Box<dyn 
     let pods = builder.build();
 
     let queue = Queue::default();
-    jobs.feed(&queue, |job| ObjectKey::of(job));
+    jobs.feed(&queue, ObjectKey::of);
     pods.feed(&queue, |pod| {
         let owner = pod.metadata.owner_references.iter().flatten().find(|owner| owner.kind == "Job")?;
         Some(ObjectKey::new(pod.metadata.namespace.as_deref()?, &owner.name))

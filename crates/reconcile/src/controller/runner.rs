@@ -97,6 +97,7 @@ impl<C: Controller> Runner<C> {
     /// Counts results there.
     #[must_use]
     pub fn metrics(mut self, metrics: &Metrics) -> Self {
+        metrics.announce_results(C::NAME);
         self.metrics = Some(metrics.clone());
         self
     }

@@ -117,7 +117,7 @@ proptest! {
                 }
                 Op::Take => prop_assert_eq!(queue.take(now).map(|taken| taken.key), model.take(now)),
                 Op::Done { nth, retry } => {
-                    if let Some((key, _)) = model.running.get(nth).cloned() {
+                    if let Some((key, _)) = model.running.get(nth).copied() {
                         if retry {
                             let before = queue.failures(&key);
                             let pause = queue.retry(&key, Priority(0), now);

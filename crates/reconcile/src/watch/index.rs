@@ -1,11 +1,6 @@
 //! Secondary indexes: from a value computed out of an object to all objects that have it.
 
-use std::{
-    borrow::Borrow,
-    collections::{BTreeMap, HashMap},
-    hash::Hash,
-    sync::Arc,
-};
+use std::{borrow::Borrow, collections::HashMap, hash::Hash, sync::Arc};
 
 use parking_lot::RwLock;
 
@@ -26,10 +21,13 @@ impl<K, V> Clone for Index<K, V> {
 
 type Values<K, V> = Box<dyn Fn(&K) -> Vec<V> + Send + Sync>;
 
+/// Sorted by key, so that callers see a stable order. A plain list, because most shelves hold one or two objects and there are
+/// as many shelves as owners.
+type Shelf<K> = Vec<(ObjectKey, Arc<K>)>;
+
 struct Shelves<K, V> {
     values: Values<K, V>,
-    /// Sorted inside a shelf, so that callers see a stable order.
-    objects: RwLock<HashMap<V, BTreeMap<ObjectKey, Arc<K>>>>,
+    objects: RwLock<HashMap<V, Shelf<K>>>,
 }
 
 impl<K, V: Hash + Eq> Index<K, V> {
@@ -43,7 +41,11 @@ impl<K, V: Hash + Eq> Index<K, V> {
         V: Borrow<B>,
         B: Hash + Eq + ?Sized,
     {
-        self.shelves.objects.read().get(value).map_or_else(Vec::new, |shelf| shelf.values().cloned().collect())
+        self.shelves
+            .objects
+            .read()
+            .get(value)
+            .map_or_else(Vec::new, |shelf| shelf.iter().map(|(_, object)| object.clone()).collect())
     }
 
     /// How many objects are on the shelf of `value`.
@@ -52,7 +54,7 @@ impl<K, V: Hash + Eq> Index<K, V> {
         V: Borrow<B>,
         B: Hash + Eq + ?Sized,
     {
-        self.shelves.objects.read().get(value).map_or(0, BTreeMap::len)
+        self.shelves.objects.read().get(value).map_or(0, Vec::len)
     }
 }
 
@@ -73,7 +75,9 @@ where
         let mut objects = self.shelves.objects.write();
         for value in before.iter().filter(|value| !after.contains(value)) {
             if let Some(shelf) = objects.get_mut(value) {
-                shelf.remove(key);
+                if let Ok(place) = place_of(shelf, key) {
+                    shelf.remove(place);
+                }
                 if shelf.is_empty() {
                     objects.remove(value);
                 }
@@ -81,8 +85,17 @@ where
         }
         if let Some(new) = new {
             for value in after {
-                objects.entry(value).or_default().insert(key.clone(), new.clone());
+                let shelf = objects.entry(value).or_default();
+                match place_of(shelf, key) {
+                    Ok(place) => shelf[place].1 = new.clone(),
+                    Err(place) => shelf.insert(place, (key.clone(), new.clone())),
+                }
             }
         }
     }
+}
+
+/// Where `key` is on the shelf, or where it would have to be put.
+fn place_of<K>(shelf: &Shelf<K>, key: &ObjectKey) -> Result<usize, usize> {
+    shelf.binary_search_by(|(held, _)| held.cmp(key))
 }

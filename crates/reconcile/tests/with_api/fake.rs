@@ -13,6 +13,8 @@ use kube::{Client, client::Body};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
+/// Collection (the plural alone: no test has two groups with the same one), namespace and name.
+type Key = (String, String, String);
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 #[derive(Clone, Default)]
@@ -22,8 +24,7 @@ pub(crate) struct FakeApi {
 
 #[derive(Default)]
 struct State {
-    /// By collection (the plural alone: no test has two groups with the same), namespace and name.
-    objects: BTreeMap<(String, String, String), Value>,
+    objects: BTreeMap<Key, Value>,
     history: Vec<(u64, String, Value)>,
     watchers: Vec<(String, mpsc::UnboundedSender<Value>)>,
     version: u64,
@@ -99,7 +100,7 @@ impl FakeApi {
         let object = serde_json::to_value(object).unwrap();
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         let key = (collection.to_owned(), text("namespace"), text("name"));
-        self.state.lock().store(key, object)
+        self.state.lock().store(&key, object)
     }
 
     pub(crate) fn remove(&self, collection: &str, namespace: &str, name: &str) {
@@ -116,7 +117,7 @@ impl FakeApi {
 
     async fn serve(&self, request: Request<Body>) -> Answer {
         let (parts, body) = request.into_parts();
-        let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
         let line = format!("{} {}", parts.method, parts.uri.path());
         let query: BTreeMap<String, String> = parts
@@ -162,11 +163,11 @@ impl State {
         let Some(current) = self.objects.get(&key).cloned() else { return refuse(404, "NotFound") };
         match method {
             "GET" => answer(200, &current),
-            "PUT" => self.replace(key, &current, body, status_only),
+            "PUT" => self.replace(&key, &current, body, status_only),
             "PATCH" => {
                 let mut merged = current.clone();
                 merge(&mut merged, &body);
-                self.replace(key, &current, merged, status_only)
+                self.replace(&key, &current, merged, status_only)
             }
             "DELETE" => {
                 let wanted = &body["preconditions"];
@@ -187,10 +188,10 @@ impl State {
         if self.objects.contains_key(&key) {
             return refuse(409, "AlreadyExists");
         }
-        answer(201, &self.store(key, object))
+        answer(201, &self.store(&key, object))
     }
 
-    fn replace(&mut self, key: (String, String, String), current: &Value, mut new: Value, status_only: bool) -> Answer {
+    fn replace(&mut self, key: &Key, current: &Value, mut new: Value, status_only: bool) -> Answer {
         let (old_meta, new_meta) = (&current["metadata"], &new["metadata"]);
         if differs(&new_meta["uid"], &old_meta["uid"])
             || differs(&new_meta["resourceVersion"], &old_meta["resourceVersion"])
@@ -206,27 +207,27 @@ impl State {
         answer(200, &self.store(key, new))
     }
 
-    fn store(&mut self, key: (String, String, String), mut object: Value) -> Value {
+    fn store(&mut self, key: &Key, mut object: Value) -> Value {
         self.version += 1;
         if object["metadata"]["uid"].is_null() {
             object["metadata"]["uid"] = json!(format!("uid{:05}", self.version));
         }
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        let kind = if self.objects.contains_key(&key) { "MODIFIED" } else { "ADDED" };
+        let kind = if self.objects.contains_key(key) { "MODIFIED" } else { "ADDED" };
         self.objects.insert(key.clone(), object.clone());
-        self.tell(&key.0, json!({"type": kind, "object": object}));
+        self.tell(&key.0, &json!({"type": kind, "object": object}));
         object
     }
 
-    fn remove(&mut self, key: &(String, String, String)) {
+    fn remove(&mut self, key: &Key) {
         if let Some(mut object) = self.objects.remove(key) {
             self.version += 1;
             object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-            self.tell(&key.0, json!({"type": "DELETED", "object": object}));
+            self.tell(&key.0, &json!({"type": "DELETED", "object": object}));
         }
     }
 
-    fn tell(&mut self, collection: &str, event: Value) {
+    fn tell(&mut self, collection: &str, event: &Value) {
         self.history.push((self.version, collection.to_owned(), event.clone()));
         self.watchers.retain(|(watched, sender)| watched != collection || sender.unbounded_send(event.clone()).is_ok());
     }

@@ -1,5 +1,7 @@
 //! Everything that speaks to an API server, against a small one in memory and on a paused clock.
 
+#![expect(clippy::unwrap_used, reason = "a test ends at whatever it did not expect")]
+
 mod fake;
 
 mod actions;
