@@ -1,0 +1,137 @@
+//! What a cluster does by itself: garbage collection, namespaces, CRDs, service accounts and the like.
+//!
+//! One task per resource follows the store's log and hands every change to [`Housekeeper::observe`], which only notes
+//! keys in the queues of the controllers concerned. Each controller is one task that works its queue off and reads the
+//! newest state from the store, so an event says *that* something changed and never *what*.
+
+mod crds;
+mod garbage;
+mod namespaces;
+mod queue;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::server::Server;
+use crate::store::{Event, WatchError};
+
+pub(crate) use crds::load as load_crds;
+
+/// Runs the controllers of one server.
+pub struct Housekeeper {
+    server: Arc<Server>,
+    tracker: TaskTracker,
+    stop: CancellationToken,
+    /// The resources that are followed, each with the token that ends it.
+    followed: Mutex<HashMap<Arc<str>, CancellationToken>>,
+    crds: queue::Queue<String>,
+    namespaces: queue::Queue<String>,
+    garbage: garbage::Garbage,
+}
+
+impl Housekeeper {
+    /// Starts every controller; they end when `stop` is cancelled.
+    pub fn start(server: Arc<Server>, stop: CancellationToken) -> Arc<Self> {
+        let keeper = Arc::new(Self {
+            server,
+            tracker: TaskTracker::new(),
+            stop,
+            followed: Mutex::default(),
+            crds: queue::Queue::default(),
+            namespaces: queue::Queue::default(),
+            garbage: garbage::Garbage::default(),
+        });
+        keeper.spawn(crds::run(keeper.clone()));
+        keeper.spawn(namespaces::run(keeper.clone()));
+        keeper.spawn(garbage::run(keeper.clone()));
+        keeper.follow_all();
+        keeper
+    }
+
+    /// Waits until every task has ended.
+    pub async fn stopped(&self) {
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+
+    fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.tracker.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = task => {}
+            }
+        });
+    }
+
+    /// Follows every served resource that is not followed yet, and forgets those that are not served any more.
+    fn follow_all(self: &Arc<Self>) {
+        let snapshot = self.server.registry.snapshot();
+        let served: Vec<Arc<str>> = snapshot
+            .preferred()
+            .iter()
+            .filter(|resource| resource.verbs.contains(&"watch"))
+            .map(|resource| resource.storage.clone())
+            .collect();
+        let mut followed = self.followed.lock();
+        followed.retain(|storage, stop| {
+            let keep = served.contains(storage);
+            if !keep {
+                stop.cancel();
+            }
+            keep
+        });
+        for storage in served {
+            if !followed.contains_key(&storage) {
+                let stop = self.stop.child_token();
+                followed.insert(storage.clone(), stop.clone());
+                let keeper = self.clone();
+                self.tracker.spawn(async move {
+                    tokio::select! {
+                        () = stop.cancelled() => {}
+                        () = keeper.follow(storage) => {}
+                    }
+                });
+            }
+        }
+    }
+
+    /// Hands every object and then every change of one resource to [`Self::observe`].
+    async fn follow(self: &Arc<Self>, storage: Arc<str>) {
+        loop {
+            let Ok(page) = self.server.store.list(&storage, None, None, None, None) else { return };
+            for object in page.objects {
+                let event =
+                    Event { revision: object.revision, key: object.key.clone(), object: Some(object), previous: None };
+                self.observe(&event);
+            }
+            let Ok(mut watch) = self.server.store.watch(&storage, None, page.revision) else { continue };
+            loop {
+                match watch.next().await {
+                    Ok(event) => self.observe(&event),
+                    Err(WatchError::Closed) => return,
+                    // Too far behind: start over from a list.
+                    Err(_) => break,
+                }
+            }
+        }
+    }
+
+    fn observe(self: &Arc<Self>, event: &Event) {
+        match &*event.key.resource {
+            "apiextensions.k8s.io/customresourcedefinitions" => self.crds.add(event.key.name.to_string()),
+            "/namespaces" => self.namespaces.add(event.key.name.to_string()),
+            _ if !event.key.namespace.is_empty() && event.object.is_none() => {
+                // A namespace that is going away waits for its last object.
+                self.namespaces.add_if_waiting(&*event.key.namespace);
+            }
+            _ => {}
+        }
+        self.server.identity.observe(event);
+        self.garbage.observe(event);
+    }
+}

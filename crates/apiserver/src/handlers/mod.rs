@@ -1,0 +1,64 @@
+//! One set of handlers for every resource. Which verb runs is decided here; what it does to a kind is the kind's data.
+
+pub mod create;
+pub mod decode;
+pub mod delete;
+pub mod patch;
+pub mod read;
+pub mod scale;
+pub mod special;
+pub mod update;
+pub mod watch;
+pub mod write;
+
+use std::sync::Arc;
+
+use crate::http::body::RequestBody;
+use crate::http::respond::{self, Answer};
+use crate::registry::Resource;
+use crate::server::{Call, Server};
+use crate::status::{ApiError, ApiResult};
+
+/// Runs the handler for the verb and subresource of `call`.
+pub async fn dispatch(
+    server: &Arc<Server>,
+    resource: Arc<Resource>,
+    call: Call,
+    body: RequestBody,
+) -> ApiResult<Answer> {
+    let path = call.path()?;
+    let warnings = deprecation(&resource);
+    let sub = path.subresource.clone();
+    let verb = call.info.verb.clone();
+    if !sub.is_empty() {
+        let Some(subresource) = resource.subresource(&sub) else { return Err(ApiError::no_such_path()) };
+        if !subresource.verbs.contains(&verb.as_str()) {
+            return Err(ApiError::method_not_allowed());
+        }
+    } else if !resource.verbs.contains(&verb.as_str()) {
+        return Err(ApiError::method_not_allowed());
+    }
+    let answer = match (sub.as_str(), verb.as_str()) {
+        ("", "create") if resource.verbs.len() == 1 => special::create(server, &resource, &call, body).await?,
+        ("", "create") => create::create(server, &resource, &call, body).await?,
+        ("" | "status", "get") => read::get(server, &resource, &call).await?,
+        ("", "list") => read::list(server, &resource, &call).await?,
+        ("", "watch") => watch::watch(server, &resource, &call).await?,
+        ("" | "status" | "finalize" | "approval" | "ephemeralcontainers" | "resize", "update") => {
+            update::update(server, &resource, &call, body).await?
+        }
+        ("" | "status" | "approval" | "ephemeralcontainers" | "resize", "patch") => {
+            patch::patch(server, &resource, &call, body).await?
+        }
+        ("ephemeralcontainers" | "resize" | "approval", "get") => read::get(server, &resource, &call).await?,
+        ("", "delete") => delete::delete(server, &resource, &call, body).await?,
+        ("", "deletecollection") => delete::delete_collection(server, &resource, &call, body).await?,
+        ("scale", _) => scale::serve(server, &resource, &call, body).await?,
+        _ => special::subresource(server, &resource, call, body).await?,
+    };
+    Ok(respond::with_warnings(answer, &warnings))
+}
+
+fn deprecation(resource: &Resource) -> Vec<String> {
+    resource.custom.as_ref().and_then(|custom| custom.deprecation.clone()).into_iter().collect()
+}

@@ -1,0 +1,92 @@
+//! Listening: TLS, HTTP/1.1 and HTTP/2, one task per connection, and an orderly end.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body::Body;
+use http_body_util::BodyExt;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::server::{Peer, Server};
+
+/// How long open requests may take once the server ends; watches end at once.
+const DRAIN: Duration = Duration::from_secs(2);
+/// A client that connects and says nothing is let go.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// Serves TLS connections until `stop` is cancelled.
+pub async fn serve(
+    server: Arc<Server>,
+    listener: TcpListener,
+    tls: Arc<rustls::ServerConfig>,
+    stop: CancellationToken,
+) -> io::Result<()> {
+    let acceptor = TlsAcceptor::from(tls);
+    let connections = TaskTracker::new();
+    loop {
+        let stream = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                // Out of file descriptors, or a client that left: neither is a reason to end.
+                Err(error) => {
+                    tracing::warn!(%error, "could not accept a connection");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            },
+        };
+        let _ = stream.set_nodelay(true);
+        let (server, acceptor, stop) = (server.clone(), acceptor.clone(), stop.clone());
+        connections.spawn(async move {
+            let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
+            let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+            let peer = server.identity.peer(certificates);
+            connection(server, stream, peer, stop).await;
+        });
+    }
+    connections.close();
+    let _ = tokio::time::timeout(DRAIN, connections.wait()).await;
+    Ok(())
+}
+
+/// Serves one connection, whatever carries it.
+pub async fn connection<S>(server: Arc<Server>, stream: S, peer: Peer, stop: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let peer = Arc::new(peer);
+    let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+        let (server, peer) = (server.clone(), peer.clone());
+        async move { Ok::<_, Infallible>(server.handle(request.map(erase), &peer).await) }
+    });
+    let builder = auto::Builder::new(TokioExecutor::new());
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    // Watches never end by themselves; closing the connection is how their clients learn to come back.
+    let _ = tokio::time::timeout(DRAIN, connection).await;
+}
+
+/// Forgets where a body comes from.
+pub fn erase<B>(body: B) -> crate::http::body::RequestBody
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: std::error::Error + Send + Sync + 'static,
+{
+    body.map_err(|error| Box::new(error) as Box<dyn std::error::Error + Send + Sync>).boxed_unsync()
+}

@@ -1,0 +1,199 @@
+//! The server: everything a request needs, and the path every request takes.
+//!
+//! ```text
+//! request → who is it → may they → discovery, health, OpenAPI
+//!                               → an extension server (mounted or proxied)
+//!                               → a resource: decode → default → admission → checks → store → answer
+//! ```
+//!
+//! [`Server::handle`] is a plain async function from request to answer, so the TLS listener, an in-process client and
+//! the simulator all run the same code.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, Uri};
+
+use crate::admission::Admission;
+use crate::auth::UserInfo;
+use crate::http::body::RequestBody;
+use crate::http::info::{RequestInfo, ResourcePath, query_pairs};
+use crate::http::options::Query;
+use crate::http::respond::{self, Answer};
+use crate::identity::Identity;
+use crate::registry::{Registry, Resource};
+use crate::status::{ApiError, ApiResult};
+use crate::store::Store;
+use crate::{discovery, handlers, mounts, openapi};
+
+/// Time and randomness, so that a simulation can own both.
+pub trait Environment: Send + Sync {
+    /// The time now.
+    fn now(&self) -> jiff::Timestamp;
+    /// A new unique id.
+    fn uid(&self) -> String;
+    /// Five characters for `generateName`.
+    fn name_suffix(&self) -> String;
+}
+
+/// The real clock and the real dice.
+pub struct Machine;
+
+impl Environment for Machine {
+    fn now(&self) -> jiff::Timestamp {
+        jiff::Timestamp::now()
+    }
+
+    fn uid(&self) -> String {
+        uuid::Uuid::new_v4().to_string()
+    }
+
+    fn name_suffix(&self) -> String {
+        // Kubernetes leaves vowels and look-alikes out, so that no words appear.
+        const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+        (0..5).map(|_| ALPHABET[rand::random_range(0..ALPHABET.len())] as char).collect()
+    }
+}
+
+/// Everything that requests share.
+pub struct Server {
+    /// The objects.
+    pub store: Store,
+    /// What is served.
+    pub registry: Registry,
+    /// Who may do what.
+    pub identity: Identity,
+    /// What is asked before a write.
+    pub admission: Admission,
+    /// Time and randomness.
+    pub environment: Arc<dyn Environment>,
+    /// API groups that are served by code in this process.
+    pub mounts: mounts::Mounts,
+}
+
+/// What the transport knows about the caller.
+#[derive(Debug, Clone)]
+pub enum Peer {
+    /// Somebody at the other end of a connection, by certificate; tokens come with the requests.
+    Connected(crate::auth::Peer),
+    /// A caller inside this process, which needs no proof.
+    Trusted(UserInfo),
+}
+
+/// One request on its way through the server.
+pub struct Call {
+    /// Method, path and what they mean.
+    pub info: RequestInfo,
+    /// HTTP method.
+    pub method: Method,
+    /// The whole URI.
+    pub uri: Uri,
+    /// Headers.
+    pub headers: HeaderMap,
+    /// Query parameters.
+    pub query: Query,
+    /// Who asks.
+    pub user: UserInfo,
+    /// HTTP extensions, which carry the upgrade of a websocket.
+    pub extensions: http::Extensions,
+}
+
+impl Call {
+    /// The resource part of the path; only called where it is known to be there.
+    pub fn path(&self) -> ApiResult<&ResourcePath> {
+        self.info.resource.as_ref().ok_or_else(ApiError::no_such_path)
+    }
+
+    /// The name under which field changes are recorded: `fieldManager`, or the user agent's first word.
+    pub fn manager(&self, asked: Option<&str>) -> String {
+        if let Some(manager) = asked {
+            return manager.to_owned();
+        }
+        let agent =
+            self.headers.get(http::header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or("unknown");
+        let manager = agent.split('/').next().unwrap_or(agent);
+        manager.chars().filter(|c| !c.is_control()).take(128).collect()
+    }
+}
+
+impl Server {
+    /// Answers one request.
+    pub async fn handle(self: &Arc<Self>, request: Request<RequestBody>, peer: &Peer) -> Answer {
+        match self.try_handle(request, peer).await {
+            Ok(answer) => answer,
+            Err(error) => respond::error(&error),
+        }
+    }
+
+    async fn try_handle(self: &Arc<Self>, request: Request<RequestBody>, peer: &Peer) -> ApiResult<Answer> {
+        let (parts, body) = request.into_parts();
+        let call = self.identify(parts, peer)?;
+        self.identity.authorize(&call)?;
+        if let Some(mount) = self.mounts.find(self, &call) {
+            return mount.serve(self, call, body).await;
+        }
+        let Some(path) = call.info.resource.clone() else {
+            return self.serve_path(&call);
+        };
+        let snapshot = self.registry.snapshot();
+        let resource = snapshot.find(&path.group, &path.version, &path.resource).cloned();
+        let resource = resource.ok_or_else(ApiError::no_such_path)?;
+        check_scope(&resource, &path)?;
+        handlers::dispatch(self, resource, call, body).await
+    }
+
+    fn identify(&self, parts: Parts, peer: &Peer) -> ApiResult<Call> {
+        let query = query_pairs(parts.uri.query().unwrap_or_default());
+        let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
+        let mut headers = parts.headers;
+        let user = self.identity.authenticate(self, &mut headers, peer, &info)?;
+        Ok(Call {
+            info,
+            method: parts.method,
+            uri: parts.uri,
+            headers,
+            query: Query(query),
+            user,
+            extensions: parts.extensions,
+        })
+    }
+
+    /// Everything that is not a resource.
+    fn serve_path(&self, call: &Call) -> ApiResult<Answer> {
+        if !matches!(call.method, Method::GET | Method::HEAD) {
+            return Err(ApiError::no_such_path());
+        }
+        let path = call.info.path.trim_end_matches('/');
+        match path {
+            "/openapi/v3" => openapi::index(self, call),
+            _ if path.starts_with("/openapi/v3/") => openapi::document(self, call),
+            "/openid/v1/jwks" | "/.well-known/openid-configuration" => self.identity.key_document(path),
+            _ => discovery::serve(self, call),
+        }
+    }
+}
+
+/// A namespaced kind needs a namespace for single objects, a cluster-scoped one has none.
+fn check_scope(resource: &Resource, path: &ResourcePath) -> ApiResult<()> {
+    let wants_namespace = resource.namespaced && (!path.name.is_empty());
+    let has_namespace = !path.namespace.is_empty() && path.resource != "namespaces";
+    if (wants_namespace && !has_namespace) || (!resource.namespaced && has_namespace) {
+        return Err(ApiError::no_such_path());
+    }
+    Ok(())
+}
+
+impl Server {
+    /// `exec`, `log`, `portforward` and `attach` go to the node that runs the pod.
+    pub async fn node_call(self: &Arc<Self>, call: Call, _body: RequestBody) -> ApiResult<Answer> {
+        let path = call.path()?;
+        let pods = self.internal("", "v1", "pods", "kube-apiserver")?;
+        let subject = crate::status::Subject { group: "", resource: "pods" };
+        let pod = pods.get(&path.namespace, &path.name).ok_or_else(|| ApiError::not_found(subject, &path.name))?;
+        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+        if node.is_empty() {
+            return Err(ApiError::bad_request(format!("pod {} does not have a host assigned", path.name)));
+        }
+        Err(ApiError::unavailable(format!("node {node} takes no connections")))
+    }
+}
