@@ -15,7 +15,10 @@ pub fn kubeconfig(name: &str, server: &str, ca_certificate: &str, identity: &Ide
     json!({
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": name, "cluster": {"server": server, "certificate-authority-data": encode(ca_certificate)}}],
+        "clusters": [{"name": name, "cluster": {
+            "server": server,
+            "certificate-authority-data": encode(ca_certificate),
+        }}],
         "users": [{"name": name, "user": {
             "client-certificate-data": encode(&identity.certificate),
             "client-key-data": encode(&identity.key),

@@ -357,7 +357,7 @@ mod tests {
         ];
         for (verb, group, resource, weakest) in table {
             let (resource, sub) = resource.split_once('/').unwrap_or((resource, ""));
-            let attributes = Attributes::resource(verb, group, resource, "ns").sub(sub);
+            let attributes = Attributes::resource(verb, group, resource, "ns").on_subresource(sub);
             let mut allowed = false;
             for role in ["view", "edit", "admin"] {
                 allowed |= role == weakest;

@@ -51,12 +51,16 @@ mod tests {
     use super::*;
 
     fn role(name: &str, labels: Value, rules: Value) -> Value {
-        json!({"metadata": {"name": name, "labels": labels}, "rules": rules})
+        let mut role = json!({"metadata": {"name": name}});
+        role["metadata"]["labels"] = labels;
+        role["rules"] = rules;
+        role
     }
 
     fn gatherer(selectors: Value) -> Value {
-        json!({"metadata": {"name": "all", "labels": {"to": "x"}}, "aggregationRule": {"clusterRoleSelectors": selectors},
-               "rules": [{"verbs": ["old"]}]})
+        let mut gatherer = role("all", json!({"to": "x"}), json!([{"verbs": ["old"]}]));
+        gatherer["aggregationRule"]["clusterRoleSelectors"] = selectors;
+        gatherer
     }
 
     #[test]

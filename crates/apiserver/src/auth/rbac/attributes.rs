@@ -48,7 +48,7 @@ impl Attributes {
     }
 
     /// The same action on a subresource.
-    pub fn sub(mut self, subresource: &str) -> Self {
+    pub fn on_subresource(mut self, subresource: &str) -> Self {
         subresource.clone_into(&mut self.subresource);
         self
     }
@@ -146,7 +146,9 @@ mod tests {
                 r#"nodes "n1" is forbidden: User "jane" cannot get resource "nodes" in API group "" at the cluster scope"#,
             ),
             (
-                Attributes::resource("update", "kubevirt.io", "virtualmachines", "y").named("vm").sub("status"),
+                Attributes::resource("update", "kubevirt.io", "virtualmachines", "y")
+                    .named("vm")
+                    .on_subresource("status"),
                 r#"virtualmachines.kubevirt.io "vm" is forbidden: User "jane" cannot update resource "virtualmachines/status" in API group "kubevirt.io" in the namespace "y""#,
             ),
             (Attributes::path("get", "/metrics"), r#"forbidden: User "jane" cannot get path "/metrics""#),

@@ -6,12 +6,18 @@ use serde_json::{Value, json};
 use super::*;
 
 fn role(name: &str, namespace: &str, rules: Value) -> Value {
-    json!({"metadata": {"name": name, "namespace": namespace}, "rules": rules})
+    let mut role = json!({"metadata": {"name": name, "namespace": namespace}});
+    role["rules"] = rules;
+    role
 }
 
 fn binding(name: &str, namespace: &str, kind: &str, role: &str, subjects: Value) -> Value {
-    json!({"metadata": {"name": name, "namespace": namespace}, "subjects": subjects,
-           "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role}})
+    let mut binding = json!({
+        "metadata": {"name": name, "namespace": namespace},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+    });
+    binding["subjects"] = subjects;
+    binding
 }
 
 fn read_pods() -> Value {
@@ -209,7 +215,7 @@ fn attributes() -> impl Strategy<Value = Attributes> {
         pick(&["", "a"]),
     )
         .prop_map(|(verb, group, sub, namespace, name)| {
-            Attributes::resource(&verb, &group, "pods", &namespace).sub(&sub).named(&name)
+            Attributes::resource(&verb, &group, "pods", &namespace).on_subresource(&sub).named(&name)
         });
     prop_oneof![resource, pick(&["/x", "/x/y", "/z"]).prop_map(|path| Attributes::path("get", &path))]
 }
