@@ -1,3 +1,63 @@
-//! The `ferrovirt` command: parses arguments and calls the library that does the work.
+//! The `ferrovirt` command: parses arguments and calls the command's function.
 
-fn main() {}
+mod commands;
+mod local;
+
+use clap::{Parser, Subcommand};
+
+/// Virtual machines as Kubernetes objects.
+///
+/// Without a Kubernetes cluster, `ferrovirt up` starts a small Kubernetes-compatible control plane on this machine;
+/// kubectl works with it through the kubeconfig that it writes.
+#[derive(Parser)]
+#[command(name = "ferrovirt", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start the local cluster in the background.
+    ///
+    /// Waits until the API server answers, prints where the kubeconfig is, and exits. Starting it again is harmless.
+    Up(commands::up::UpArgs),
+    /// Stop the local cluster. Its state stays and is there again after the next `up`.
+    Down(commands::down::Args),
+    /// Tell whether the local cluster runs, and where.
+    Status(local::Home),
+    /// Print the kubeconfig of the running local cluster.
+    Kubeconfig(local::Home),
+    /// Print Ferrovirt's CustomResourceDefinitions as YAML, ready for `kubectl apply -f -`.
+    Crds(commands::crds::Args),
+    /// Run the local control plane in the foreground.
+    ///
+    /// `up` does this in the background; use it directly under a service manager. The first line on standard output
+    /// says `ready` and the address once clients are served.
+    Serve(commands::serve::Args),
+    /// Measure a running cluster.
+    #[command(subcommand)]
+    Bench(commands::bench::Bench),
+}
+
+fn main() -> std::process::ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Up(args) => commands::up::run(&args),
+        Command::Down(args) => commands::down::run(&args),
+        Command::Status(home) => commands::status::run(&home),
+        Command::Kubeconfig(home) => commands::kubeconfig::run(&home),
+        Command::Crds(args) => commands::crds::run(&args),
+        Command::Serve(args) => commands::serve::run(&args),
+        Command::Bench(bench) => commands::bench::run(&bench),
+    }
+}

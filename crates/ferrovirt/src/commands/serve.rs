@@ -1,0 +1,80 @@
+//! `ferrovirt serve`: the control plane in the foreground.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use ferrovirt_apiserver::cluster::{self, Config};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::local::{Home, Process};
+
+/// Arguments of `serve`.
+#[derive(clap::Args, Clone)]
+pub struct Args {
+    #[command(flatten)]
+    pub home: Home,
+    /// Address to listen on.
+    ///
+    /// Only this machine can connect to a loopback address; anything else opens the cluster to the network. Without it
+    /// the address of the last start is used, and 127.0.0.1 with a free port the first time.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// File with static bearer tokens, one `token,user,uid,"group1,group2"` per line.
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+}
+
+/// Serves until SIGTERM or SIGINT.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(serve(args))
+}
+
+async fn serve(args: &Args) -> anyhow::Result<()> {
+    let directory = args.home.directory()?;
+    std::fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    let remembered = directory.join("listen");
+    let listen = args.listen.or_else(|| std::fs::read_to_string(&remembered).ok()?.trim().parse().ok());
+    let config = Config {
+        directory: directory.clone(),
+        listen: listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0))),
+        token_file: args.token_file.clone(),
+    };
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let cluster = cluster::start(&config).await?;
+    // Kubeconfigs in use name the port, so the next start takes the same one.
+    std::fs::write(&remembered, cluster.address.to_string())?;
+    install_crds(&cluster.server).await?;
+    Process::register(&directory, &cluster.address.to_string())?;
+    tracing::info!(address = %cluster.address, "the API server is ready");
+    let mut out = std::io::stdout();
+    let _ = writeln!(out, "ready https://{}", cluster.address).and_then(|()| out.flush());
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("stopping");
+    Process::unregister(&directory);
+    cluster.stop().await;
+    Ok(())
+}
+
+/// The cluster knows Ferrovirt's kinds from the start.
+async fn install_crds(server: &Arc<ferrovirt_apiserver::server::Server>) -> anyhow::Result<()> {
+    let crds = server.internal("apiextensions.k8s.io", "v1", "customresourcedefinitions", "ferrovirt")?;
+    for crd in ferrovirt_api::crds::crds() {
+        let wanted = serde_json::to_value(crd)?;
+        let place = ferrovirt_apiserver::internal::Place::new("", wanted["metadata"]["name"].as_str().unwrap_or_default());
+        if crds.get("", &place.name).is_none() {
+            crds.create(wanted).await?;
+        } else {
+            crds.change(&place, "", |crd| crd["spec"] = wanted["spec"].clone()).await?;
+        }
+    }
+    Ok(())
+}
