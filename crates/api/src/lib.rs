@@ -2,7 +2,8 @@
 //!
 //! Every field of KubeVirt's `kubevirt.io/v1` kinds has a place here, whether something implements it yet or not, so an
 //! object that passes through a component loses nothing. The CRDs ([`crds::crds`]) are made from the same types, and
-//! their schemas accept nothing that [`decode()`] refuses.
+//! their schemas let nothing through that [`decode()`] refuses (but for fractional exponents of quantities, a quirk of the
+//! pattern that Kubernetes prescribes), so whatever an API server has stored can be read.
 //!
 //! | folder | object |
 //! |---|---|

@@ -22,7 +22,7 @@ pub fn structural_schema<T: JsonSchema>(descriptions: Descriptions) -> Value {
     let generator: SchemaGenerator = SchemaSettings::draft2020_12().into_generator();
     let root = generator.into_root_schema_for::<T>().to_value();
     let definitions = root.get("$defs").and_then(Value::as_object).cloned().unwrap_or_default();
-    let rewriter = Rewriter { definitions, descriptions };
+    let rewriter = Rewriter { definitions: &definitions, descriptions };
     let foreign = false;
     Value::Object(rewriter.node(&root, foreign))
 }
@@ -63,12 +63,13 @@ const KEPT: [&str; 20] = [
     "multipleOf",
 ];
 
-struct Rewriter {
-    definitions: Map<String, Value>,
+#[derive(Clone, Copy)]
+struct Rewriter<'a> {
+    definitions: &'a Map<String, Value>,
     descriptions: Descriptions,
 }
 
-impl Rewriter {
+impl Rewriter<'_> {
     /// Rewrites one node; `foreign` nodes come from Kubernetes' own types.
     fn node(&self, schema: &Value, foreign: bool) -> Map<String, Value> {
         let Some(schema) = schema.as_object() else {
@@ -112,8 +113,10 @@ impl Rewriter {
 
     fn definition(&self, name: &str) -> Map<String, Value> {
         match name {
-            // Checked by the API server itself; a schema may only say that it is an object.
-            "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta" => object(json!({ "type": "object" })),
+            "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta" => self.template_metadata(name),
+            "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1" => {
+                object(json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true }))
+            }
             "io.k8s.apimachinery.pkg.api.resource.Quantity" => {
                 let schema = crate::values::Quantity::json_schema(&mut SchemaGenerator::default());
                 schema.as_object().cloned().unwrap_or_default()
@@ -140,6 +143,17 @@ impl Rewriter {
                 node
             }
         }
+    }
+
+    /// The metadata of a template. The API server does not look into it as it does with an object's own, so the schema
+    /// has to: labels that are no map of strings would make the object unreadable. Clients in Go write `null` for times.
+    fn template_metadata(&self, name: &str) -> Map<String, Value> {
+        let definition = self.definitions.get(name).cloned().unwrap_or_default();
+        let mut node = Self { descriptions: Descriptions::Drop, ..*self }.node(&definition, true);
+        for (_, property) in node.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten() {
+            property["nullable"] = json!(true);
+        }
+        node
     }
 
     fn describe(&self, schema: &Map<String, Value>, foreign: bool, node: &mut Map<String, Value>) {

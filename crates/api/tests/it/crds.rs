@@ -84,8 +84,10 @@ fn only_chosen_defaults_become_part_of_objects() {
 
 #[test]
 fn metadata_of_templates_keeps_what_it_does_not_know() {
-    let open =
-        collect(|node| (node["x-kubernetes-preserve-unknown-fields"] == true).then(|| node["nullable"].to_string()));
+    let open = collect(|node| {
+        let open = node["x-kubernetes-preserve-unknown-fields"] == true && node.get("properties").is_some();
+        open.then(|| node["nullable"].to_string())
+    });
     assert_eq!(
         open,
         [
@@ -126,6 +128,8 @@ fn every_field_of_ours_is_described() {
         let names: Vec<_> = names.filter(|name| !["metadata", "spec", "status"].contains(name)).collect();
         (!names.is_empty()).then(|| names.join(", "))
     });
+    // The metadata of templates is what Kubernetes says everywhere.
+    let silent: Vec<_> = silent.into_iter().filter(|line| !line.contains(".metadata")).collect();
     assert_eq!(silent, Vec::<String>::new());
 }
 

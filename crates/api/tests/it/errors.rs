@@ -5,11 +5,11 @@ use ferrovirt_api::{
 };
 use serde_json::{Value, json};
 
-fn guest(spec: Value) -> Value {
+fn guest(spec: &Value) -> Value {
     json!({ "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": { "name": "a" }, "spec": spec })
 }
 
-fn machine(template: Value) -> Value {
+fn machine(template: &Value) -> Value {
     json!({ "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "spec": { "template": { "spec": template } } })
 }
 
@@ -21,7 +21,7 @@ fn error<T: serde::de::DeserializeOwned>(document: &Value) -> DecodeError {
 fn a_wrong_word_names_the_right_ones() {
     let disks =
         json!({ "domain": { "devices": { "disks": [{ "name": "a" }, { "name": "b", "disk": { "bus": "ide" } }] } } });
-    let error = error::<VirtualMachine>(&machine(disks));
+    let error = error::<VirtualMachine>(&machine(&disks));
     assert_eq!(error.path, "spec.template.spec.domain.devices.disks[1].disk.bus");
     assert_eq!(error.problem, "unknown variant `ide`, expected one of `scsi`, `sata`, `virtio`, `usb`");
     assert_eq!(error.to_string(), format!("{}: {}", error.path, error.problem));
@@ -30,29 +30,31 @@ fn a_wrong_word_names_the_right_ones() {
 #[test]
 fn a_wrong_type_names_the_right_one() {
     let error =
-        error::<VirtualMachineInstance>(&guest(json!({ "domain": { "devices": {}, "cpu": { "cores": "two" } } })));
+        error::<VirtualMachineInstance>(&guest(&json!({ "domain": { "devices": {}, "cpu": { "cores": "two" } } })));
     assert_eq!(error.to_string(), "spec.domain.cpu.cores: invalid type: string \"two\", expected u32");
 }
 
 #[test]
 fn numbers_outside_the_range_are_refused() {
-    let error = error::<VirtualMachineInstance>(&guest(json!({ "domain": { "devices": {}, "cpu": { "cores": -1 } } })));
+    let error =
+        error::<VirtualMachineInstance>(&guest(&json!({ "domain": { "devices": {}, "cpu": { "cores": -1 } } })));
     assert_eq!(error.to_string(), "spec.domain.cpu.cores: invalid value: integer `-1`, expected u32");
 }
 
 #[test]
 fn a_missing_field_is_named_with_its_place() {
     let error =
-        error::<VirtualMachineInstance>(&guest(json!({ "domain": { "devices": { "disks": [{ "serial": "x" }] } } })));
+        error::<VirtualMachineInstance>(&guest(&json!({ "domain": { "devices": { "disks": [{ "serial": "x" }] } } })));
     assert_eq!(error.to_string(), "spec.domain.devices.disks[0]: missing field `name`");
 }
 
 #[test]
 fn lists_and_flags_are_checked_inside() {
     let list =
-        error::<VirtualMachineInstance>(&guest(json!({ "domain": { "devices": { "disks": { "name": "a" } } } })));
+        error::<VirtualMachineInstance>(&guest(&json!({ "domain": { "devices": { "disks": { "name": "a" } } } })));
     assert_eq!(list.to_string(), "spec.domain.devices.disks: invalid type: map, expected a sequence");
-    let flag = error::<VirtualMachineInstance>(&guest(json!({ "domain": { "devices": { "disableHotplug": "yes" } } })));
+    let flag =
+        error::<VirtualMachineInstance>(&guest(&json!({ "domain": { "devices": { "disableHotplug": "yes" } } })));
     assert_eq!(
         flag.to_string(),
         "spec.domain.devices.disableHotplug: invalid type: string \"yes\", expected a boolean"
@@ -80,7 +82,7 @@ fn values_with_rules_say_what_they_look_like() {
         ),
     ];
     for (spec, expected) in cases {
-        assert_eq!(error::<VirtualMachineInstance>(&guest(spec)).to_string(), expected);
+        assert_eq!(error::<VirtualMachineInstance>(&guest(&spec)).to_string(), expected);
     }
     let interval = json!({ "spec": { "workloadUpdateStrategy": { "batchEvictionInterval": "soon" } } });
     assert_eq!(
@@ -92,13 +94,13 @@ fn values_with_rules_say_what_they_look_like() {
 #[test]
 fn kubernetes_own_types_are_checked_too() {
     let spec = json!({ "domain": { "devices": {} }, "tolerations": [{ "tolerationSeconds": "long" }] });
-    let error = error::<VirtualMachineInstance>(&guest(spec));
+    let error = error::<VirtualMachineInstance>(&guest(&spec));
     assert_eq!(error.to_string(), "spec.tolerations[0].tolerationSeconds: invalid type: string \"long\", expected i64");
 }
 
 #[test]
 fn another_kind_or_version_is_not_mistaken() {
-    let mut document = guest(json!({ "domain": { "devices": {} } }));
+    let mut document = guest(&json!({ "domain": { "devices": {} } }));
     assert!(decode::<VirtualMachineInstance>(&document).is_ok());
     assert_eq!(
         error::<VirtualMachine>(&document).to_string(),
@@ -125,7 +127,7 @@ fn the_document_itself_can_be_wrong() {
 #[test]
 fn null_means_absent() {
     let spec = json!({ "domain": { "devices": { "disks": null, "disableHotplug": null } }, "nodeSelector": null, "affinity": null });
-    let guest: VirtualMachineInstance = decode(&guest(spec)).unwrap();
+    let guest: VirtualMachineInstance = decode(&guest(&spec)).unwrap();
     assert_eq!(guest.spec.domain.devices.disks, []);
     assert!(!guest.spec.domain.devices.disable_hotplug);
     assert_eq!(guest.spec.affinity, None);

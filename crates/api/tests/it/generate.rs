@@ -52,8 +52,8 @@ impl Generator {
             let key = self.pick(&"[a-z]{1,8}(/[a-z]{1,4})?");
             return json!({ key: self.value(values, percent) });
         }
-        if schema["x-kubernetes-preserve-unknown-fields"] == true {
-            return json!({ "name": "generated", "labels": { "a": "b" } });
+        if schema.get("properties").is_none() && schema["x-kubernetes-preserve-unknown-fields"] == true {
+            return json!({ "anything": ["goes"] });
         }
         let required = schema["required"].as_array().cloned().unwrap_or_default();
         let mut object = Map::new();
