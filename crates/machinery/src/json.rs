@@ -95,14 +95,22 @@ fn yaml_options(duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy) -> se
     }
 }
 
-/// `error converting YAML to JSON: yaml: line 3: …`; the words after the line are our parser's.
+/// `yaml: line 3: did not find expected key`: the words are close to Go's, whose scanner counts lines from one, whose
+/// parser counts them from zero, and which both leave out the first.
 fn yaml_message(error: &serde_saphyr::Error) -> String {
     let text = error.to_string();
-    let first_line = text.lines().next().unwrap_or_default();
-    match error.location() {
-        Some(location) => format!("error converting YAML to JSON: yaml: line {}: {first_line}", location.line()),
-        None => format!("error converting YAML to JSON: yaml: {first_line}"),
-    }
+    let text = text.lines().next().unwrap_or_default();
+    let text = text.split(" at line ").next().unwrap_or_default();
+    let text =
+        if text.starts_with("while ") { text.split_once(", ").map_or(text, |(_, problem)| problem) } else { text };
+    let line = error.location().map_or(0, |location| location.line());
+    let (line, text) = match text {
+        "unclosed bracket '['" => (line, "did not find expected ',' or ']'"),
+        "unclosed bracket '{'" => (line, "did not find expected ',' or '}'"),
+        text if text.starts_with("did not find expected") => (line.saturating_sub(1), text),
+        text => (if line > 1 { line } else { 0 }, text),
+    };
+    if line == 0 { format!("yaml: {text}") } else { format!("yaml: line {line}: {text}") }
 }
 
 /// Go names the line of the first key that is there twice, so a second reading that stops there finds it.
@@ -113,6 +121,18 @@ fn yaml_duplicate(text: &str, duplicates: &[String]) -> String {
     let path = duplicates.first().map(String::as_str).unwrap_or_default().trim_end_matches('"');
     let key = path.rsplit(['.', '"']).next().unwrap_or_default();
     format!("yaml: unmarshal errors:\n  line {line}: key \"{key}\" already set in map")
+}
+
+/// A body in one short text, for messages about bodies that could not be read.
+pub fn summary(body: &[u8]) -> String {
+    const LENGTH: usize = 30;
+    let start = &body[..body.len().min(LENGTH)];
+    let text = match start.first() {
+        None => return "<empty>".to_owned(),
+        Some(b'{') => String::from_utf8_lossy(start).into_owned(),
+        Some(_) => start.iter().map(|byte| format!("{byte:02x}")).collect(),
+    };
+    if body.len() > LENGTH { format!("{text} ...") } else { text }
 }
 
 fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Parsed, D::Error> {
@@ -287,6 +307,17 @@ mod tests {
     }
 
     #[test]
+    fn summarizes_bodies() {
+        assert_eq!(summary(b""), "<empty>");
+        assert_eq!(summary(b"{"), "{");
+        assert_eq!(summary(b"nope"), "6e6f7065");
+        assert_eq!(
+            summary("{\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\":1}".as_bytes()),
+            "{\"aaaaaaaaaaaaaaaaaaaaaaaaaaaa ..."
+        );
+    }
+
+    #[test]
     fn reads_yaml() {
         let parsed = parse_yaml(b"a: 1\nb:\n- x\n- {c: true, d: null}\ne: '1'\n3: z\n").expect("YAML");
         assert_eq!(parsed.value, json!({"a": 1, "b": ["x", {"c": true, "d": null}], "e": "1", "3": "z"}));
@@ -309,8 +340,15 @@ mod tests {
             bomb.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
         }
         assert!(matches!(parse_yaml(bomb.as_bytes()), Err(JsonError::Yaml(_))));
-        let error = parse_yaml(b"a: [1\nb: 2").expect_err("broken").to_string();
-        assert!(error.starts_with("error converting YAML to JSON: yaml: "), "{error}");
+        for (body, message) in [
+            ("a: b: c", "yaml: mapping values are not allowed in this context"),
+            ("a: 1\nb: c: d\n", "yaml: line 2: mapping values are not allowed in this context"),
+            ("a:\n  - x\n b: 1\n", "yaml: line 2: did not find expected key"),
+            ("- a\nb: 1", "yaml: line 1: did not find expected '-' indicator"),
+            ("a: 1\nb: [1\n", "yaml: line 2: did not find expected ',' or ']'"),
+        ] {
+            assert_eq!(parse_yaml(body.as_bytes()).map_err(|error| error.to_string()), Err(message.to_owned()));
+        }
     }
 
     proptest::proptest! {

@@ -405,6 +405,15 @@ pub fn validate_finalizers(finalizers: &Value, path: &str) -> Vec<FieldError> {
     errors
 }
 
+/// What built-in kinds ask of their finalizers besides: a name without a slash must be one of Kubernetes' own.
+pub fn validate_builtin_finalizers(finalizers: &Value, path: &str) -> Vec<FieldError> {
+    let names = string_list(finalizers).into_iter().enumerate();
+    let standard = ["kubernetes", "orphan", "foregroundDeletion"];
+    let wrong = names.filter(|(_, name)| !name.contains('/') && !standard.contains(name));
+    let detail = "name is neither a standard finalizer name nor is it fully qualified";
+    wrong.map(|(index, name)| invalid(format!("{path}[{index}]"), name, detail)).collect()
+}
+
 fn validate_no_new_finalizers(new: &Value, old: &Value, path: &str) -> Option<FieldError> {
     let old = string_list(old);
     let mut added: Vec<&str> = string_list(new).into_iter().filter(|name| !old.contains(name)).collect();
@@ -613,6 +622,10 @@ mod tests {
             ]
         );
         assert_eq!(validate_finalizers(&json!(["a b"]), "f").len(), 1);
+        assert_eq!(
+            texts(&validate_builtin_finalizers(&json!(["orphan", "a/b", "x"]), "f")),
+            ["f[2]: Invalid value: \"x\": name is neither a standard finalizer name nor is it fully qualified"]
+        );
     }
 
     #[test]

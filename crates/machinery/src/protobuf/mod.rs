@@ -43,7 +43,7 @@ pub enum ProtobufError {
     /// A field number or wire type that cannot be.
     #[error("proto: illegal tag {0}")]
     IllegalTag(u64),
-    /// A field whose wire type is not that of its type.
+    /// A field whose wire type is not that of its type. (Go names field and wire type here.)
     #[error("proto: wrong wireType for field")]
     WrongType,
     /// More messages in messages than any object has.
@@ -52,9 +52,6 @@ pub enum ProtobufError {
     /// A time that no calendar reaches.
     #[error("proto: time is out of range")]
     TimeOutOfRange,
-    /// The body is compressed or encrypted in a way that nobody speaks.
-    #[error("unsupported content encoding {0:?}")]
-    ContentEncoding(String),
     /// The body does not say what it is, and the request does not, either.
     #[error("Object 'Kind' is missing in 'runtime.TypeMeta{{APIVersion:{api_version:?}, Kind:\"\"}}'")]
     MissingKind {
@@ -62,7 +59,7 @@ pub enum ProtobufError {
         api_version: String,
     },
     /// A kind that is not built in, or not served.
-    #[error("no kind {kind:?} is registered for version {api_version:?}")]
+    #[error("no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\"")]
     UnknownKind {
         /// The version that the body names.
         api_version: String,
@@ -104,10 +101,7 @@ fn decode_envelope(body: &[u8], default: Option<(&str, &str)>, depth: usize) -> 
     if envelope.is_empty() {
         return Err(ProtobufError::EmptyBody);
     }
-    let Envelope { mut api_version, mut kind, raw, content_encoding, content_type } = Envelope::read(envelope)?;
-    if !content_encoding.is_empty() {
-        return Err(ProtobufError::ContentEncoding(content_encoding));
-    }
+    let Envelope { mut api_version, mut kind, raw, content_type } = Envelope::read(envelope)?;
     if let Some((default_version, default_kind)) = default {
         if api_version.is_empty() {
             default_version.clone_into(&mut api_version);
@@ -141,7 +135,6 @@ struct Envelope<'b> {
     api_version: String,
     kind: String,
     raw: &'b [u8],
-    content_encoding: String,
     content_type: String,
 }
 
@@ -162,9 +155,8 @@ impl<'b> Envelope<'b> {
                     }
                 }
                 (2, Wire::Bytes(bytes)) => envelope.raw = bytes,
-                (3, Wire::Bytes(bytes)) => envelope.content_encoding = text(bytes),
                 (4, Wire::Bytes(bytes)) => envelope.content_type = text(bytes),
-                (1..=4, _) => return Err(ProtobufError::WrongType),
+                (1 | 2 | 4, _) => return Err(ProtobufError::WrongType),
                 _ => {}
             }
         }
