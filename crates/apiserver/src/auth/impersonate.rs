@@ -11,14 +11,16 @@ use super::authenticate::{all, extras, first};
 use super::quote::quoted;
 use super::rbac::{Attributes, Authorizer, forbidden_message};
 use super::user::{
-    EXTRA_NODE_NAME, GROUP_AUTHENTICATED, GROUP_NODES, GROUP_UNAUTHENTICATED, USER_ANONYMOUS, UserInfo, is_subdomain,
-    parse_service_account_user_name, service_account_groups,
+    EXTRA_NODE_NAME, GROUP_AUTHENTICATED, GROUP_MASTERS, GROUP_NODES, GROUP_UNAUTHENTICATED, USER_ANONYMOUS, UserInfo,
+    is_subdomain, parse_service_account_user_name, service_account_groups,
 };
 
 const IMPERSONATE_USER: &str = "impersonate-user";
 const IMPERSONATE_UID: &str = "impersonate-uid";
 const IMPERSONATE_GROUP: &str = "impersonate-group";
 const IMPERSONATE_EXTRA: &str = "impersonate-extra-";
+/// From this many on, constrained impersonation first asks whether all of them are allowed at once, as `*`.
+const MANY: usize = 4;
 const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 
 /// 400: parts of an identity were asked for, but no user name. Holds the message.
@@ -157,9 +159,7 @@ impl Check<'_> {
         if let Some(uid) = &wanted.uid {
             self.allowed(self.on(AUTHENTICATION_GROUP, "uids").named(uid))?;
         }
-        for group in &wanted.groups {
-            self.allowed(self.on(self.names_group(), "groups").named(group))?;
-        }
+        self.groups(&wanted.groups)?;
         self.extras(wanted)?;
         let everyone = match user.name == USER_ANONYMOUS {
             true => Some(GROUP_UNAUTHENTICATED),
@@ -190,12 +190,35 @@ impl Check<'_> {
         self.allowed(check)
     }
 
+    fn groups(&self, groups: &[String]) -> Result<(), ImpersonationForbidden> {
+        let check = self.on(self.names_group(), "groups");
+        if self.mode != Mode::Legacy {
+            let has = |wanted: &str| groups.iter().any(|group| group == wanted);
+            if has("") {
+                return Err(self.refuse(check, "impersonating the empty string group is not allowed"));
+            }
+            if has(GROUP_MASTERS) {
+                let why = "impersonating the system:masters group is not allowed";
+                return Err(self.refuse(check.named(GROUP_MASTERS), why));
+            }
+            if groups.len() >= MANY && self.allowed(check.clone().named("*")).is_ok() {
+                return Ok(());
+            }
+        }
+        groups.iter().try_for_each(|group| self.allowed(check.clone().named(group)))
+    }
+
     fn extras(&self, wanted: &UserInfo) -> Result<(), ImpersonationForbidden> {
         let extras = self.on(AUTHENTICATION_GROUP, "userextras");
         if self.mode != Mode::Legacy
             && let Some(reason) = wanted.extra.iter().find_map(|(key, values)| unfit_extra(key, values))
         {
             return Err(self.refuse(extras, &reason));
+        }
+        let count = wanted.extra.values().map(Vec::len).sum::<usize>().max(wanted.extra.len());
+        let any = extras.clone().on_subresource("*").named("*");
+        if self.mode != Mode::Legacy && count >= MANY && self.allowed(any).is_ok() {
+            return Ok(());
         }
         for (key, values) in &wanted.extra {
             for value in values {
@@ -395,6 +418,27 @@ mod tests {
             act(node, &[("impersonate-user", "system:node:n")]).unwrap().groups,
             ["system:nodes", "system:authenticated"]
         );
+    }
+
+    #[test]
+    fn constrained_impersonation_never_gives_everything() {
+        let both = &[
+            "impersonate-on:user-info:list /pods  ",
+            "impersonate:user-info authentication.k8s.io/users  bob",
+            "impersonate:user-info authentication.k8s.io/groups  system:masters",
+            "impersonate:user-info authentication.k8s.io/groups  *",
+        ];
+        let with =
+            |group: &'static str| act(both, &[("impersonate-user", "bob"), ("impersonate-group", group)]).unwrap_err();
+        assert_eq!(
+            with("system:masters"),
+            r#"groups.authentication.k8s.io "system:masters" is forbidden: User "jane" cannot impersonate:user-info resource "groups" in API group "authentication.k8s.io" at the cluster scope: impersonating the system:masters group is not allowed"#
+        );
+        assert!(with("").ends_with("impersonating the empty string group is not allowed"));
+        assert!(with("dev").contains(r#"groups.authentication.k8s.io "dev" is forbidden"#));
+        let many = ["a", "b", "c", "d"].map(|group| ("impersonate-group", group));
+        let many: Vec<_> = many.into_iter().chain([("impersonate-user", "bob")]).collect();
+        assert_eq!(act(both, &many).unwrap().groups, ["a", "b", "c", "d", "system:authenticated"]);
     }
 
     #[test]
