@@ -16,6 +16,7 @@ mod private_file;
 mod quote;
 pub mod rbac;
 pub mod reviews;
+mod subject;
 mod tls;
 pub mod token;
 pub mod user;

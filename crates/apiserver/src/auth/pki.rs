@@ -29,6 +29,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 use super::private_file;
+use super::subject;
 use super::tls::{AnyClientCertificate, Peer, user_of_certificate};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -37,6 +38,8 @@ const LEAF_LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
 /// What is closer to its end than this is made anew at start.
 const RENEW_BEFORE: Duration = Duration::from_secs(30 * 24 * 3600);
 
+const CA_NAME: &str = "ferrovirt-ca";
+const FRONT_PROXY_CA_NAME: &str = "ferrovirt-front-proxy-ca";
 /// The name in the front proxy's certificate, which extension API servers are told to accept.
 pub const FRONT_PROXY_NAME: &str = "front-proxy-client";
 /// Names under which clients inside the cluster know the API server.
@@ -79,14 +82,6 @@ pub enum PkiError {
         /// Why it failed.
         source: rcgen::Error,
     },
-    /// A client certificate carries one group.
-    #[error("a client certificate can name one group, but {user:?} has {groups}; use a token instead")]
-    TooManyGroups {
-        /// The user.
-        user: String,
-        /// How many groups were asked for.
-        groups: usize,
-    },
     /// TLS could not be set up with what we have.
     #[error("cannot set up TLS: {0}")]
     Tls(String),
@@ -125,14 +120,13 @@ impl Pki {
     pub fn open(directory: &Path, names: &[String], now: SystemTime) -> Result<Self, PkiError> {
         private_file::create_directory(directory)?;
         let files = Directory { path: directory, now };
-        let ca = files.authority("ca.pem", "ferrovirt-ca")?;
-        let front_proxy_ca = files.authority("front-proxy-ca.pem", "ferrovirt-front-proxy-ca")?;
+        let ca = files.authority("ca.pem", CA_NAME)?;
+        let front_proxy_ca = files.authority("front-proxy-ca.pem", FRONT_PROXY_CA_NAME)?;
         let names: BTreeSet<String> =
             CLUSTER_NAMES.into_iter().map(str::to_owned).chain(names.iter().cloned()).collect();
-        let server = files.leaf("server.pem", &Leaf::server("kube-apiserver", names), &ca, "ferrovirt-ca")?;
+        let server = files.leaf("server.pem", &Leaf::server("kube-apiserver", names), &ca, CA_NAME)?;
         let proxy = Leaf::client(FRONT_PROXY_NAME, None);
-        let front_proxy_client =
-            files.leaf("front-proxy-client.pem", &proxy, &front_proxy_ca, "ferrovirt-front-proxy-ca")?;
+        let front_proxy_client = files.leaf("front-proxy-client.pem", &proxy, &front_proxy_ca, FRONT_PROXY_CA_NAME)?;
         let service_account_key = files.key("service-account.pem")?;
         let user_verifier = verifier(&ca.certificate)?;
         let front_proxy_verifier = verifier(&front_proxy_ca.certificate)?;
@@ -170,16 +164,21 @@ impl Pki {
 
     /// A certificate with which `user`, a member of `groups`, can log in. It is not kept.
     pub fn client_identity(&self, user: &str, groups: &[&str], now: SystemTime) -> Result<Identity, PkiError> {
-        if groups.len() > 1 {
-            return Err(PkiError::TooManyGroups { user: user.to_owned(), groups: groups.len() });
+        let identity = issue_leaf(&Leaf::client(user, groups.first().copied()), &self.ca, CA_NAME, now)?;
+        if groups.len() < 2 {
+            return Ok(identity);
         }
-        let leaf = Leaf::client(user, groups.first().copied());
-        issue_leaf(&leaf, &self.ca, "ferrovirt-ca", now)
+        let failed = |source| PkiError::Issue { subject: user.to_owned(), source };
+        let authority = KeyPair::from_pem(&self.ca.key).map_err(failed)?;
+        let (der, _) = parse(&identity).map_err(PkiError::Tls)?;
+        let certificate = subject::rename(&der, user, groups, &authority)
+            .ok_or_else(|| failed(rcgen::Error::CouldNotParseCertificate))?;
+        Ok(Identity { certificate, key: identity.key })
     }
 
     /// A server certificate for another component (an extension API server, a webhook), signed by the cluster's CA.
     pub fn server_identity(&self, name: &str, names: &[String], now: SystemTime) -> Result<Identity, PkiError> {
-        issue_leaf(&Leaf::server(name, names.iter().cloned().collect()), &self.ca, "ferrovirt-ca", now)
+        issue_leaf(&Leaf::server(name, names.iter().cloned().collect()), &self.ca, CA_NAME, now)
     }
 
     /// How the API server speaks TLS: HTTP/2 and HTTP/1.1, client certificates welcome but not needed.
@@ -523,15 +522,23 @@ mod tests {
         assert_eq!(other.peer(&[der(&admin)], now), Peer::Unknown);
         assert_eq!(pki.peer(&[der(&admin)], now + 2 * LEAF_LIFETIME), Peer::Unknown, "expired");
         assert_eq!(pki.peer(&[der(&pki.server)], now), Peer::Unknown, "not for clients");
-        let same_name = issue_leaf(&Leaf::client(FRONT_PROXY_NAME, None), &pki.ca, "ferrovirt-ca", now).unwrap();
+        let same_name = issue_leaf(&Leaf::client(FRONT_PROXY_NAME, None), &pki.ca, CA_NAME, now).unwrap();
         assert!(matches!(pki.peer(&[der(&same_name)], now), Peer::User(_)), "a name alone does not make a proxy");
     }
 
     #[test]
-    fn more_than_one_group_is_refused() {
+    fn a_user_may_have_many_groups() {
         let home = tempfile::tempdir().unwrap();
-        let error = open(home.path()).client_identity("jane", &["a", "b"], SystemTime::now()).unwrap_err();
-        assert!(matches!(error, PkiError::TooManyGroups { groups: 2, .. }), "{error}");
+        let pki = open(home.path());
+        let now = SystemTime::now();
+        let groups: Vec<String> = (0..40).map(|number| format!("group-{number}-grün")).collect();
+        let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+        for count in [0, 1, 2, 40] {
+            let identity = pki.client_identity("jane", &groups[..count], now).unwrap();
+            let Peer::User(user) = pki.peer(&[der(&identity)], now) else { panic!("not a user with {count} groups") };
+            assert_eq!(user.name, "jane");
+            assert_eq!(user.groups, &groups[..count]);
+        }
     }
 
     #[test]
