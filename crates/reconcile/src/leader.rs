@@ -220,6 +220,7 @@ impl Candidate {
                 }
                 Err(_) => return,
             }
+            // A client that fails without ever waiting would never let the timeout have its turn.
             if Instant::now() >= self.renewed + self.config.renew_deadline {
                 return;
             }

@@ -32,7 +32,7 @@ struct State {
     rules: Vec<Rule>,
 }
 
-/// What happens to requests whose `METHOD path` contains the text.
+/// What happens to requests whose `who METHOD path` contains the text.
 struct Rule {
     matching: String,
     times: usize,
@@ -58,10 +58,15 @@ struct Target {
 
 impl FakeApi {
     pub(crate) fn client(&self) -> Client {
+        self.client_of("somebody")
+    }
+
+    /// A client whose requests [`disturb`](Self::disturb) can tell from those of others.
+    pub(crate) fn client_of(&self, who: &'static str) -> Client {
         let api = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let api = api.clone();
-            async move { Ok::<_, Infallible>(api.serve(request).await) }
+            async move { Ok::<_, Infallible>(api.serve(who, request).await) }
         });
         Client::new(service, "default")
     }
@@ -69,10 +74,6 @@ impl FakeApi {
     /// Makes the next `times` matching requests go wrong.
     pub(crate) fn disturb(&self, matching: &str, times: usize, effect: Effect) {
         self.state.lock().rules.push(Rule { matching: matching.to_owned(), times, effect });
-    }
-
-    pub(crate) fn calm_down(&self) {
-        self.state.lock().rules.clear();
     }
 
     /// The writes so far, as `METHOD path`; clears the log.
@@ -115,7 +116,7 @@ impl FakeApi {
         state.version += 1;
     }
 
-    async fn serve(&self, request: Request<Body>) -> Answer {
+    async fn serve(&self, who: &str, request: Request<Body>) -> Answer {
         let (parts, body) = request.into_parts();
         let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
@@ -129,7 +130,7 @@ impl FakeApi {
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .collect();
         self.state.lock().log.push(line.clone());
-        let effect = self.state.lock().effect(&line);
+        let effect = self.state.lock().effect(&format!("{who} {line}"));
         match effect {
             Some(Effect::Refuse(code, reason)) => return refuse(code, reason),
             Some(Effect::Hang) => std::future::pending::<()>().await,
