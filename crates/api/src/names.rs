@@ -466,3 +466,37 @@ pub mod reasons {
     /// Installation: another one is in charge.
     pub const EXISTING_DEPLOYMENT: &str = "ExistingDeployment";
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    /// Every constant of this file with its value, in order.
+    fn constants() -> Vec<(&'static str, &'static str)> {
+        let lines = include_str!("names.rs").lines().map(str::trim);
+        let constants = lines.filter_map(|line| line.strip_prefix("pub const ")?.strip_suffix("\";"));
+        constants.filter_map(|line| line.split_once(": &str = \"")).collect()
+    }
+
+    #[test]
+    fn nothing_is_spelled_twice() {
+        let mut seen = BTreeSet::new();
+        for (name, value) in constants() {
+            // The group is also a label, and an eviction request is both a condition and its reason.
+            let twice = ["kubevirt.io", "EvictionRequested"].contains(&value);
+            assert!(seen.insert(value) || twice, "{name} repeats {value}");
+        }
+        assert!(seen.len() > 200, "the constants are read from this file");
+    }
+
+    #[test]
+    fn names_are_valid_in_kubernetes() {
+        for (name, value) in constants() {
+            let (prefix, word) = value.split_once('/').unwrap_or(("a", value));
+            let domain =
+                prefix.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-".contains(&byte));
+            let plain = word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte));
+            assert!(domain && plain && word.len() <= 63, "{name}: {value}");
+        }
+    }
+}

@@ -134,3 +134,36 @@ macro_rules! string_enum {
 }
 
 pub(crate) use string_enum;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vm::RunStrategy;
+    use crate::vmi::ChangedBlockTrackingState;
+
+    #[test]
+    fn words_and_values_belong_together() {
+        for (value, word) in RunStrategy::VALUES.iter().zip(RunStrategy::WORDS) {
+            assert_eq!(value.as_str(), *word);
+            assert_eq!(value.to_string(), *word);
+            assert_eq!(word.parse(), Ok(*value));
+            assert_eq!(serde_json::to_value(value).unwrap(), *word);
+            assert_eq!(serde_json::from_value::<RunStrategy>((*word).into()).unwrap(), *value);
+        }
+        assert_eq!("".parse(), Ok(ChangedBlockTrackingState::Undefined));
+    }
+
+    #[test]
+    fn an_unknown_word_is_told_with_the_known_ones() {
+        let error = "Sometimes".parse::<RunStrategy>().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "unknown value `Sometimes`, expected one of Always, Halted, Manual, RerunOnFailure, Once, WaitAsReceiver"
+        );
+        let error = serde_json::from_str::<RunStrategy>("3").unwrap_err();
+        assert!(
+            error.to_string().starts_with("invalid type: integer `3`, expected one of `Always`, `Halted`"),
+            "{error}"
+        );
+    }
+}

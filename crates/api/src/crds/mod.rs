@@ -1,6 +1,6 @@
 //! The CRDs of all kinds, made from the types.
 //!
-//! [`kinds`] says what each kind is called and shown as; [`structural`] turns the schema that the types describe into
+//! `kinds` says what each kind is called and shown as; [`structural`] turns the schema that the types describe into
 //! the narrower form that Kubernetes stores and checks.
 
 mod kinds;
