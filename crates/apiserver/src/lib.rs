@@ -11,6 +11,7 @@
 //! | [`store`] | objects, revisions, watches, durability |
 //! | [`controllers`] | what a cluster does by itself |
 //! | [`mounts`] | API groups served by other code or other servers |
+//! | [`outgoing`] | connections to webhooks and extension servers |
 //!
 //! [`cluster::start`] puts it together on a directory and a socket; [`Server::handle`](server::Server::handle) is the
 //! same without either.
@@ -27,6 +28,7 @@ pub mod identity;
 pub mod internal;
 pub mod mounts;
 pub mod openapi;
+pub mod outgoing;
 pub mod registry;
 pub mod select;
 pub mod serve;

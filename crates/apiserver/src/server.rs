@@ -14,7 +14,7 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Uri};
 
-use crate::admission::Admission;
+use crate::admission::{Admission, warnings};
 use crate::auth::UserInfo;
 use crate::http::body::RequestBody;
 use crate::http::info::{RequestInfo, ResourcePath, query_pairs};
@@ -119,10 +119,8 @@ impl Call {
 impl Server {
     /// Answers one request.
     pub async fn handle(self: &Arc<Self>, request: Request<RequestBody>, peer: &Peer) -> Answer {
-        match self.try_handle(request, peer).await {
-            Ok(answer) => answer,
-            Err(error) => respond::error(&error),
-        }
+        let (answer, warnings) = warnings::collect(self.try_handle(request, peer)).await;
+        respond::with_warnings(answer.unwrap_or_else(|error| respond::error(&error)), &warnings)
     }
 
     async fn try_handle(self: &Arc<Self>, request: Request<RequestBody>, peer: &Peer) -> ApiResult<Answer> {
@@ -137,7 +135,9 @@ impl Server {
         };
         let snapshot = self.registry.snapshot();
         let resource = snapshot.find(&path.group, &path.version, &path.resource).cloned();
-        let resource = resource.ok_or_else(ApiError::no_such_path)?;
+        let Some(resource) = resource else {
+            return Err(unknown_resource(&snapshot, &path));
+        };
         check_scope(&resource, &path)?;
         handlers::dispatch(self, resource, call, body).await
     }
@@ -161,7 +161,7 @@ impl Server {
     /// Everything that is not a resource.
     fn serve_path(&self, call: &Call) -> ApiResult<Answer> {
         if !matches!(call.method, Method::GET | Method::HEAD) {
-            return Err(ApiError::no_such_path());
+            return Err(ApiError::method_not_allowed());
         }
         let path = call.info.path.trim_end_matches('/');
         match path {
@@ -173,14 +173,24 @@ impl Server {
     }
 }
 
+/// Groups that we serve ourselves answer with a `Status`, anything else is a page that is not there.
+fn unknown_resource(snapshot: &crate::registry::Snapshot, path: &ResourcePath) -> ApiError {
+    let custom = snapshot.groups().get(&path.group).is_some_and(|versions| {
+        versions.iter().any(|version| snapshot.of_group_version(&path.group, version).iter().any(|r| r.custom.is_none()))
+    });
+    if custom { ApiError::no_such_resource() } else { ApiError::no_such_path() }
+}
+
 /// A namespaced kind needs a namespace for single objects, a cluster-scoped one has none.
 fn check_scope(resource: &Resource, path: &ResourcePath) -> ApiResult<()> {
     let wants_namespace = resource.namespaced && (!path.name.is_empty());
     let has_namespace = !path.namespace.is_empty() && path.resource != "namespaces";
-    if (wants_namespace && !has_namespace) || (!resource.namespaced && has_namespace) {
-        return Err(ApiError::no_such_path());
+    let misplaced = (wants_namespace && !has_namespace) || (!resource.namespaced && has_namespace);
+    match (misplaced, &resource.custom) {
+        (false, _) => Ok(()),
+        (true, None) => Err(ApiError::no_such_resource()),
+        (true, Some(_)) => Err(ApiError::no_such_path()),
     }
-    Ok(())
 }
 
 impl Server {

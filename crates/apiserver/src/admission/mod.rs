@@ -3,6 +3,7 @@
 //! virt-api and other code of this process are [`Plugin`]s and are called directly; everybody else's webhooks are
 //! called over HTTPS by [`webhook`]. Both see the same [`Review`], and plugins run before webhooks.
 
+pub mod warnings;
 pub mod webhook;
 
 use std::sync::Arc;

@@ -36,6 +36,7 @@ pub struct Housekeeper {
 impl Housekeeper {
     /// Starts every controller; they end when `stop` is cancelled.
     pub fn start(server: Arc<Server>, stop: CancellationToken) -> Arc<Self> {
+        server.admission.webhooks.load(&server.store);
         let keeper = Arc::new(Self {
             server,
             tracker: TaskTracker::new(),
@@ -132,6 +133,7 @@ impl Housekeeper {
             _ => {}
         }
         self.server.identity.observe(event);
+        self.server.admission.webhooks.observe(event);
         self.garbage.observe(event);
     }
 }

@@ -126,8 +126,7 @@ pub fn resolve(store: &Store, namespace: &str, name: &str, port: u16) -> Result<
         let host = backends.service["spec"]["externalName"].as_str().unwrap_or_default();
         return Ok(Address { host: host.to_owned(), port });
     }
-    let port_name =
-        backends.port_name(port).ok_or_else(|| ResolveError::NoPort { service: name.to_owned(), port })?;
+    let port_name = backends.port_name(port).ok_or_else(|| ResolveError::NoPort { service: name.to_owned(), port })?;
     let mut ready = backends.ready(port_name);
     if ready.is_empty() {
         return Err(ResolveError::NoEndpoints(name.to_owned()));
@@ -179,7 +178,10 @@ mod tests {
     #[test]
     fn ports_are_found_by_number() {
         let backends = backends(Vec::new(), None);
-        assert_eq!((backends.port_name(443), backends.port_name(80), backends.port_name(1)), (Some("web"), Some(""), None));
+        assert_eq!(
+            (backends.port_name(443), backends.port_name(80), backends.port_name(1)),
+            (Some("web"), Some(""), None)
+        );
     }
 
     #[test]

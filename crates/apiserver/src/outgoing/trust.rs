@@ -217,10 +217,7 @@ mod tests {
         assert_eq!(check("hook.default.svc", UnixTime::now()), Ok(()));
         assert!(check("other.default.svc", UnixTime::now()).is_err());
         let past = UnixTime::since_unix_epoch(std::time::Duration::ZERO);
-        assert_eq!(
-            check("hook.default.svc", past),
-            Err(Error::InvalidCertificate(CertificateError::Expired))
-        );
+        assert_eq!(check("hook.default.svc", past), Err(Error::InvalidCertificate(CertificateError::Expired)));
     }
 
     #[test]
