@@ -46,8 +46,8 @@ def facts(node):
         found["strategy"] = node["x-kubernetes-patch-strategy"]
     if "x-kubernetes-patch-merge-key" in node:
         found["mergeKey"] = node["x-kubernetes-patch-merge-key"]
-    if node.get("x-kubernetes-map-type") == "atomic":
-        found["atomic"] = True
+    if "x-kubernetes-map-type" in node:
+        found["atomic"] = node["x-kubernetes-map-type"] == "atomic"
     # The zero value of a Go field is a default only in name.
     if node.get("default") not in (None, "", 0, False, {}):
         found["default"] = node["default"]

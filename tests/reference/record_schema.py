@@ -318,9 +318,68 @@ def record_structural(server):
     return {"cases": cases}
 
 
+def pod(spec=None, **metadata):
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", **metadata},
+            "spec": {"containers": [{"name": "a", "image": "b"}], **(spec or {})}}
+
+
+def container(**fields):
+    return pod({"containers": [{"name": "a", "image": "b", **fields}]})
+
+
+def other(version, kind, **fields):
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, **fields}
+
+
+# Objects of built-in kinds with values that do not fit, and some that look as if.
+DECODE = [
+    pod(), pod({"hostNetwork": "x"}), pod({"hostNetwork": [1]}), pod({"containers": "x"}), pod({"containers": ["x"]}),
+    container(name=5), container(ports=[{"containerPort": "x"}]), pod({"priority": 1.5}), pod({"priority": 3000000000}),
+    pod({"priority": True}), pod({"nodeSelector": {"a": 1}}), pod({"nodeSelector": "x"}),
+    container(resources={"limits": {"cpu": True}}), container(resources={"limits": {"cpu": "abc"}}),
+    container(resources={"limits": {"cpu": 0.5, "memory": "1Gi"}}), container(resources={"limits": "x"}),
+    container(livenessProbe={"httpGet": {"port": True}}), container(livenessProbe={"httpGet": {"port": 1.5}}),
+    container(livenessProbe={"exec": "x"}), container(livenessProbe={"periodSeconds": "x"}),
+    container(env=[{"name": "a", "valueFrom": {"secretKeyRef": {"name": 1}}}]), container(command=[1]),
+    container(env=[{"name": "a", "valueFrom": {"secretKeyRef": {"optional": 1}}}]),
+    pod(creationTimestamp="x"), pod(creationTimestamp="2026-11-15T10:00"), pod(creationTimestamp=None),
+    pod(labels={"a": 5}), pod(generation="x"), pod(finalizers="x"), pod(deletionTimestamp=5),
+    pod({"terminationGracePeriodSeconds": "x"}), pod({"tolerations": {"a": 1}}),
+    pod({"volumes": [{"name": "v", "secret": {"optional": "x"}}]}), pod({"volumes": [{"name": 5}]}),
+    pod({"securityContext": {"runAsUser": "x"}}), pod(ownerReferences=[{"controller": "x"}]),
+    pod({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": "x"}]}}}),
+    other("v1", "Pod", metadata="x"), other("v1", "Pod", spec=5),
+    other("v1", "Secret", data={"a": 5}), other("v1", "Secret", data={"a": "***"}), other("v1", "Secret", data="x"),
+    other("v1", "ConfigMap", data={"a": 5}), other("v1", "ConfigMap", immutable="x"),
+    other("v1", "Service", spec={"ports": [{"port": 80, "targetPort": {"a": 1}}]}),
+    other("v1", "PersistentVolume", spec={"hostPath": {"path": 1}}),
+    other("apps/v1", "Deployment", spec={"replicas": "x"}),
+    other("apps/v1", "Deployment", spec={"template": {"spec": {"hostNetwork": 1}}}),
+    other("coordination.k8s.io/v1", "Lease", spec={"renewTime": "x"}),
+    other("autoscaling/v2", "HorizontalPodAutoscaler", spec={"maxReplicas": "1"}),
+    other("storage.k8s.io/v1", "CSINode", spec={"drivers": [{"allocatable": {"count": "x"}}]}),
+    other("rbac.authorization.k8s.io/v1", "ClusterRole", rules=[{"verbs": "get"}]),
+    other("apiextensions.k8s.io/v1", "CustomResourceDefinition", spec={"versions": [
+        {"name": "v1", "schema": {"openAPIV3Schema": {"type": "object", "required": 5}}}]}),
+]
+CLUSTER = {"PersistentVolume", "CSINode", "ClusterRole", "CustomResourceDefinition"}
+
+
+def record_decode(server):
+    cases = []
+    for body in DECODE:
+        version, plural = body["apiVersion"], body["kind"].lower() + "s"
+        path = "/api/v1" if version == "v1" else f"/apis/{version}"
+        path += "" if body["kind"] in CLUSTER else "/namespaces/default"
+        answer = server.call("POST", f"{path}/{plural}?dryRun=All", body)
+        message = answer.get("message") if answer.get("reason") == "BadRequest" else None
+        cases.append({"object": body, "message": message})
+    return {"cases": cases}
+
+
 def main():
     server = Server(sys.argv[1])
-    recorded = {"validate": record_validate, "structural": record_structural}[sys.argv[2]](server)
+    recorded = {"validate": record_validate, "structural": record_structural, "decode": record_decode}[sys.argv[2]](server)
     cases = ",\n".join("  " + json.dumps(case) for case in recorded.pop("cases"))
     rest = "".join(f"{json.dumps(name)}: {json.dumps(value)},\n" for name, value in recorded.items())
     print("{" + rest + '"cases": [\n' + cases + "\n]}")

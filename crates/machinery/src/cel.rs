@@ -4,9 +4,10 @@
 //! an expression depends on its schema: a date is a timestamp, a field's name is escaped, a map's key is not.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use kube_cel::KubeCelExt as _;
+use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, operators};
 use kube_cel::cel::objects::{Key, Map};
 use kube_cel::cel::parser::{Expression, Parser};
 use kube_cel::cel::{Context, ExecutionError, Value as CelValue};
@@ -24,7 +25,10 @@ impl Program {
     /// Compiles an expression; the error is what the compiler says, line by line.
     pub(crate) fn compile(source: &str) -> Result<Self, String> {
         match Parser::default().enable_optional_syntax(true).parse(source) {
-            Ok(expression) => Ok(Self { expression }),
+            Ok(mut expression) => {
+                optional_chains(&mut expression);
+                Ok(Self { expression })
+            }
             Err(errors) => Err(errors.to_string().replace("\n| ", "\n | ")),
         }
     }
@@ -51,6 +55,58 @@ impl Program {
             }
             CelValue::resolve(&self.expression, &context)
         })
+    }
+}
+
+/// Turns optional selections into optional indexing and says whether the expression is one.
+///
+/// The interpreter's `a.?b` fails where `b` is missing and does not carry on in `a.?b.c`; its `a[?'b']` does both right.
+fn optional_chains(expression: &mut Expression) -> bool {
+    match &mut expression.expr {
+        Expr::Select(select) => {
+            let on_optional = optional_chains(&mut select.operand);
+            if on_optional && !select.test {
+                let field = Expr::Literal(LiteralValue::String(std::mem::take(&mut select.field).as_str().into()));
+                let args = vec![std::mem::take(&mut *select.operand), Expression { id: expression.id, expr: field }];
+                expression.expr =
+                    Expr::Call(CallExpr { func_name: operators::OPT_INDEX.to_owned(), target: None, args });
+            }
+            on_optional
+        }
+        Expr::Call(call) => {
+            if let Some(target) = &mut call.target {
+                optional_chains(target);
+            }
+            let of_args: Vec<bool> = call.args.iter_mut().map(optional_chains).collect();
+            if call.func_name == operators::OPT_SELECT {
+                call.func_name = operators::OPT_INDEX.to_owned();
+            }
+            let on_optional = call.func_name == operators::INDEX && of_args.first() == Some(&true);
+            on_optional || call.func_name == operators::OPT_INDEX
+        }
+        Expr::Comprehension(loop_) => {
+            let ComprehensionExpr { iter_range, accu_init, loop_cond, loop_step, result, .. } = &mut **loop_;
+            for part in [iter_range, accu_init, loop_cond, loop_step, result] {
+                optional_chains(part);
+            }
+            false
+        }
+        Expr::List(list) => {
+            for element in &mut list.elements {
+                optional_chains(element);
+            }
+            false
+        }
+        Expr::Map(map) => {
+            for entry in &mut map.entries {
+                if let EntryExpr::MapEntry(entry) = &mut entry.expr {
+                    optional_chains(&mut entry.key);
+                    optional_chains(&mut entry.value);
+                }
+            }
+            false
+        }
+        _ => false,
     }
 }
 
@@ -145,19 +201,23 @@ fn text_to_cel(text: &str, schema: Option<&Schema>) -> CelValue {
     let checks = schema.filter(|schema| schema.kind == Type::String).and_then(|schema| schema.checks.as_deref());
     // The library's own conversions make the same values as an expression's `timestamp(…)` does.
     let converted = match checks.and_then(|checks| checks.format.as_deref()) {
-        Some("date-time" | "datetime") => convert("timestamp", text.to_owned()),
-        Some("date") => convert("timestamp", format!("{text}T00:00:00Z")),
-        Some("duration") => convert("duration", text.to_owned()),
-        Some("byte") => convert("base64.decode", text.to_owned()),
+        Some("date-time" | "datetime") => convert(&TIMESTAMP, text.to_owned()),
+        Some("date") => convert(&TIMESTAMP, format!("{text}T00:00:00Z")),
+        Some("duration") => convert(&DURATION, text.to_owned()),
+        Some("byte") => convert(&BYTES, text.to_owned()),
         _ => None,
     };
     converted.unwrap_or_else(plain)
 }
 
-fn convert(function: &str, text: String) -> Option<CelValue> {
-    let program = Program::compile(&format!("{function}(text)")).ok()?;
-    program.evaluate([("text", CelValue::String(Arc::new(text)))]).ok()
+/// Runs one of the library's conversions, each compiled once.
+fn convert(conversion: &LazyLock<Option<Program>>, text: String) -> Option<CelValue> {
+    conversion.as_ref()?.evaluate([("text", CelValue::String(Arc::new(text)))]).ok()
 }
+
+static TIMESTAMP: LazyLock<Option<Program>> = LazyLock::new(|| Program::compile("timestamp(text)").ok());
+static DURATION: LazyLock<Option<Program>> = LazyLock::new(|| Program::compile("duration(text)").ok());
+static BYTES: LazyLock<Option<Program>> = LazyLock::new(|| Program::compile("base64.decode(text)").ok());
 
 /// Why a match condition has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -254,6 +314,11 @@ mod tests {
         assert_eq!(matches("object.metadata.labels['a-b/c'] == 'x' && object.spec.n > 2"), Ok(true));
         assert_eq!(matches("'other' in request.userInfo.groups"), Ok(false));
         assert_eq!(matches("object.metadata.?annotations.orValue({}).size() == 0"), Ok(true));
+        assert_eq!(matches("object.?spec.n.orValue(0) == 3 && object.?status.x.y.orValue(1) == 1"), Ok(true));
+        assert_eq!(
+            matches("!object.?status.x.hasValue() && object.metadata.?labels['no'].orValue('') == ''"),
+            Ok(true)
+        );
         assert_eq!(matches("request.userInfo.groups.all(g, g != 'x')"), Ok(true));
     }
 

@@ -8,6 +8,7 @@ pub mod error;
 pub mod json;
 pub mod meta;
 pub mod names;
+pub mod openapi;
 pub mod patch;
 pub mod protobuf;
 pub mod quote;

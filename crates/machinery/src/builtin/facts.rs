@@ -19,7 +19,8 @@ pub(super) struct Facts {
     pub(super) keys: Vec<String>,
     pub(super) merge_key: Option<String>,
     pub(super) strategy: Option<String>,
-    pub(super) atomic: bool,
+    /// `false` where a field is granular although its definition is atomic.
+    pub(super) atomic: Option<bool>,
     pub(super) default: Option<Value>,
     #[serde(rename = "enum")]
     pub(super) one_of: Vec<Value>,
@@ -47,7 +48,7 @@ impl Facts {
             _ => {}
         }
         schema.list_map_keys.clone_from(&self.keys);
-        schema.atomic_map |= self.atomic;
+        schema.atomic_map = self.atomic.unwrap_or(schema.atomic_map);
         if let Some(default) = &self.default {
             schema.default = Some(default.clone());
         }
@@ -79,8 +80,8 @@ impl Facts {
         if let Some(merge_key) = &self.merge_key {
             put("x-kubernetes-patch-merge-key", json!(merge_key));
         }
-        if self.atomic {
-            put("x-kubernetes-map-type", json!("atomic"));
+        if let Some(atomic) = self.atomic {
+            put("x-kubernetes-map-type", json!(if atomic { "atomic" } else { "granular" }));
         }
         if let Some(default) = &self.default {
             put("default", default.clone());

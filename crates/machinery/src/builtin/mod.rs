@@ -107,27 +107,54 @@ fn special(name: &str) -> Option<Special> {
     })
 }
 
+/// JSONSchemaProps holds itself: so many levels are typed, and below that everything is kept as it is.
+const TYPED_LEVELS: usize = 10;
+
+/// Fields that k8s-openapi asks for and the API does not.
+fn is_required(definition: &str, field: &str) -> bool {
+    const WITH_LOCAL_REFERENCE: [&str; 8] = [
+        "ConfigMapEnvSource",
+        "ConfigMapKeySelector",
+        "ConfigMapProjection",
+        "ConfigMapVolumeSource",
+        "LocalObjectReference",
+        "SecretEnvSource",
+        "SecretKeySelector",
+        "SecretProjection",
+    ];
+    match field {
+        "metadata" => definition == "io.k8s.api.core.v1.Event",
+        "name" => {
+            definition.strip_prefix("io.k8s.api.core.v1.").is_none_or(|kind| !WITH_LOCAL_REFERENCE.contains(&kind))
+        }
+        _ => true,
+    }
+}
+
 /// Makes [`Schema`]s from the raw definitions of some kinds.
 struct Converter<'k> {
     raw: Map<String, Value>,
     known: &'k mut Known,
     /// Definitions being made now: meeting one of them again means that it is recursive.
     open: Vec<String>,
+    /// Inner levels of recursive definitions.
+    levels: HashMap<(String, usize), Arc<Schema>>,
 }
 
 impl<'k> Converter<'k> {
     fn new(known: &'k mut Known, describe: impl FnOnce(&mut SchemaGenerator)) -> Self {
         let mut generator = generator();
         describe(&mut generator);
-        Self { raw: generator.take_definitions(true), known, open: Vec::new() }
+        Self { raw: generator.take_definitions(true), known, open: Vec::new(), levels: HashMap::new() }
     }
 
     fn definition(&mut self, name: &str) -> Option<Arc<Schema>> {
-        if let Some(schema) = self.known.get(name) {
+        let level = self.open.iter().filter(|open| *open == name).count();
+        let made = if level == 0 { self.known.get(name) } else { self.levels.get(&(name.to_owned(), level)) };
+        if let Some(schema) = made {
             return Some(Arc::clone(schema));
         }
-        // JSONSchemaProps holds itself: one level is typed, and below that everything is kept as it is.
-        if self.open.iter().any(|open| open == name) {
+        if level == TYPED_LEVELS {
             return Some(Arc::new(untyped()));
         }
         let mut schema = match special(name) {
@@ -141,16 +168,21 @@ impl<'k> Converter<'k> {
         };
         schema.definition = Some(name.into());
         let schema = Arc::new(schema);
-        self.known.insert(name.to_owned(), Arc::clone(&schema));
+        if level == 0 {
+            self.known.insert(name.to_owned(), Arc::clone(&schema));
+        } else {
+            self.levels.insert((name.to_owned(), level), Arc::clone(&schema));
+        }
         Some(schema)
     }
 
     fn plain(&mut self, name: &str) -> Option<Schema> {
-        let raw = self.raw.remove(name)?;
+        let raw = self.raw.get(name)?.clone();
         self.open.push(name.to_owned());
         let parsed = Schema::from_json_with(&raw, &mut |target| self.definition(target.strip_prefix(DEFINITIONS)?));
         self.open.pop();
         let mut schema = parsed.ok()?;
+        schema.required.retain(|field| is_required(name, field));
         // An object that nothing is said about is a Go struct without fields or a free map; either way it is kept.
         if schema.kind == Type::Object && schema.properties.is_empty() && schema.additional_properties.is_none() {
             schema.preserve_unknown_fields = true;
@@ -182,9 +214,11 @@ fn document(name: &str, definition: &mut Value) {
     }
     let facts = facts::all().get(name);
     let Some(map) = definition.as_object_mut() else { return };
-    // k8s-openapi asks for metadata everywhere; the API does not.
+    if name.ends_with(".JSON") {
+        map.remove("type");
+    }
     if let Some(Value::Array(required)) = map.get_mut("required") {
-        required.retain(|field| field != "metadata");
+        required.retain(|field| is_required(name, field.as_str().unwrap_or_default()));
         if required.is_empty() {
             map.remove("required");
         }
@@ -252,6 +286,8 @@ mod tests {
         assert_eq!(ports.list_map_keys, ["containerPort", "protocol"]);
         assert_eq!(ports.items.as_ref().expect("items").properties["protocol"].default, Some(json!("TCP")));
         assert!(pod.properties["spec"].properties["nodeSelector"].atomic_map);
+        let volume = schema("", "v1", "PersistentVolume").expect("a volume");
+        assert!(!volume.properties["spec"].properties["claimRef"].atomic_map, "granular there");
         let deployment = schema("apps", "v1", "Deployment").expect("a deployment");
         assert!(deployment.properties["spec"].properties["strategy"].patch.retain_keys);
         assert!(deployment.properties["spec"].properties["selector"].atomic_map);
@@ -285,7 +321,17 @@ mod tests {
         let version = crd.properties["spec"].properties["versions"].items.as_ref().expect("items");
         let root = &version.properties["schema"].properties["openAPIV3Schema"];
         assert!(root.properties.contains_key("x-kubernetes-validations"));
-        assert!(root.properties["not"].preserve_unknown_fields);
+        let mut inner = root;
+        for _ in 0..TYPED_LEVELS {
+            assert!(!inner.preserve_unknown_fields);
+            inner = &inner.properties["not"];
+        }
+        assert!(inner.preserve_unknown_fields && inner.properties.is_empty());
+        assert_eq!(
+            crd.unknown_fields(&json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": {
+                "properties": {"a": {"properties": {"b": {"tpye": "string"}}}}}}}]}})),
+            ["spec.versions[0].schema.openAPIV3Schema.properties.a.properties.b.tpye"]
+        );
     }
 
     #[test]

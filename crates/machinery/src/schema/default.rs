@@ -87,9 +87,9 @@ mod tests {
 
     use super::*;
 
-    fn defaulted(schema: Value, value: Value) -> Value {
+    fn defaulted(schema: &Value, value: Value) -> Value {
         let mut value = value;
-        Schema::from_json(&schema).expect("parses").apply_defaults(&mut value);
+        Schema::from_json(schema).expect("parses").apply_defaults(&mut value);
         value
     }
 
@@ -103,7 +103,7 @@ mod tests {
             "m": {"type": "object", "additionalProperties": item}
         }});
         assert_eq!(
-            defaulted(schema, json!({"l": [{}, {"n": 2}, 7], "m": {"a": {}}})),
+            defaulted(&schema, json!({"l": [{}, {"n": 2}, 7], "m": {"a": {}}})),
             json!({"o": {"s": "x"}, "l": [{"n": 1}, {"n": 2}, 7], "m": {"a": {"n": 1}}})
         );
     }
@@ -119,7 +119,7 @@ mod tests {
         }});
         assert_eq!(
             defaulted(
-                schema,
+                &schema,
                 json!({"plain": null, "defaulted": null, "nullable": null, "map": {"k": null}, "list": [null],
                     "unknown": null})
             ),
@@ -132,8 +132,8 @@ mod tests {
         let schema = json!({"type": "object", "properties": {
             "a": {"type": "object", "default": {"b": null}, "properties": {
                 "b": {"type": "string", "default": "x"}}}}});
-        let once = defaulted(schema.clone(), json!({}));
+        let once = defaulted(&schema, json!({}));
         assert_eq!(once, json!({"a": {"b": "x"}}));
-        assert_eq!(defaulted(schema, once.clone()), once);
+        assert_eq!(defaulted(&schema, once.clone()), once);
     }
 }

@@ -7,7 +7,7 @@
 mod default;
 pub mod meta;
 pub mod parse;
-mod pattern;
+pub(crate) mod pattern;
 mod prune;
 mod report;
 pub(crate) mod rules;

@@ -362,7 +362,7 @@ impl<'s> Checker<'s> {
                 let list = of_target.or_else(|| of_args.first().copied().flatten());
                 match call.func_name.as_str() {
                     operators::INDEX => {
-                        list.and_then(|list| list.items.as_deref().or_else(|| list.additional_properties.as_deref()))
+                        list.and_then(|list| list.items.as_deref().or(list.additional_properties.as_deref()))
                     }
                     _ => None,
                 }
@@ -472,21 +472,22 @@ mod tests {
 
     use super::*;
 
-    fn schema(value: Value) -> Schema {
-        Schema::from_json(&value).expect("parses")
+    fn schema(value: &Value) -> Schema {
+        Schema::from_json(value).expect("parses")
     }
 
     fn texts(errors: &[FieldError]) -> Vec<String> {
         errors.iter().map(ToString::to_string).collect()
     }
 
-    fn spec(node: Value) -> Schema {
-        schema(json!({"type": "object", "properties": {"spec": node}}))
+    fn spec(node: &Value) -> Schema {
+        schema(&json!({"type": "object", "properties": {"spec": node}}))
     }
 
     #[test]
     fn messages_reasons_and_places() {
-        let schema = spec(json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+        let schema =
+            spec(&json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
             "x-kubernetes-validations": [
                 {"rule": "self.a <= self.b"},
                 {"rule": "self.a < 100", "message": "a too big", "fieldPath": ".a", "reason": "FieldValueForbidden"},
@@ -504,7 +505,7 @@ mod tests {
 
     #[test]
     fn transition_rules_need_an_old_value() {
-        let schema = spec(json!({"type": "string", "x-kubernetes-validations": [
+        let schema = spec(&json!({"type": "string", "x-kubernetes-validations": [
             {"rule": "self == oldSelf", "message": "immutable"}]}));
         assert!(schema.validate(&json!({"spec": "a"})).is_empty());
         assert!(schema.validate_update(&json!({}), &json!({"spec": "b"})).is_empty());
@@ -517,7 +518,7 @@ mod tests {
 
     #[test]
     fn optional_old_self_runs_on_creation() {
-        let schema = spec(json!({"type": "integer", "x-kubernetes-validations": [
+        let schema = spec(&json!({"type": "integer", "x-kubernetes-validations": [
             {"rule": "oldSelf.hasValue() ? self >= oldSelf.value() : self == 0", "message": "starts at zero",
              "optionalOldSelf": true}]}));
         assert!(schema.validate(&json!({"spec": 0})).is_empty());
@@ -528,7 +529,7 @@ mod tests {
 
     #[test]
     fn broken_rules_on_unchanged_values_are_tolerated() {
-        let schema = spec(json!({"type": "object", "properties": {
+        let schema = spec(&json!({"type": "object", "properties": {
             "a": {"type": "integer", "x-kubernetes-validations": [{"rule": "self > 3"}]}, "b": {"type": "string"}}}));
         let (old, new) = (json!({"spec": {"a": 1, "b": "x"}}), json!({"spec": {"a": 1, "b": "y"}}));
         assert!(schema.validate_update(&old, &new).is_empty());
@@ -538,7 +539,7 @@ mod tests {
     #[test]
     fn elements_of_map_lists_meet_their_old_selves() {
         let schema =
-            spec(json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+            spec(&json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
             "items": {"type": "object", "required": ["k"], "properties": {"k": {"type": "string"},
                 "v": {"type": "integer", "x-kubernetes-validations": [{"rule": "self >= oldSelf"}]}}}}));
         let old = json!({"spec": [{"k": "a", "v": 1}, {"k": "b", "v": 5}]});
@@ -549,7 +550,7 @@ mod tests {
 
     #[test]
     fn rules_are_skipped_after_blocking_errors() {
-        let schema = spec(json!({"type": "string", "maxLength": 1, "x-kubernetes-validations": [{"rule": "false"}]}));
+        let schema = spec(&json!({"type": "string", "maxLength": 1, "x-kubernetes-validations": [{"rule": "false"}]}));
         let errors = texts(&schema.validate(&json!({"spec": "abc"})));
         assert_eq!(errors.len(), 2);
         assert!(errors[1].starts_with("<nil>: Invalid value: null: some validation rules were not checked"));
@@ -557,7 +558,7 @@ mod tests {
 
     #[test]
     fn the_compiler_points_at_the_place() {
-        let node = schema(json!({"type": "object", "properties": {"a": {"type": "integer"},
+        let node = schema(&json!({"type": "object", "properties": {"a": {"type": "integer"},
             "l": {"type": "array", "items": {"type": "object", "properties": {"x": {"type": "string"}}}},
             "m": {"type": "object", "additionalProperties": {"type": "string"}}, "p": {}}}));
         let check = |text: &str| {
@@ -588,7 +589,7 @@ mod tests {
 
     #[test]
     fn field_paths_are_read() {
-        let node = schema(json!({"type": "object", "properties": {
+        let node = schema(&json!({"type": "object", "properties": {
             "a.b": {"type": "string"}, "m": {"type": "object", "additionalProperties": {"type": "string"}},
             "o": {"type": "object", "properties": {"x": {"type": "string"}}}}}));
         for (text, expected) in [

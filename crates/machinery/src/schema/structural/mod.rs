@@ -162,7 +162,7 @@ fn has_unsupported(node: &Node<'_>) -> bool {
     let unset =
         |value: &Value| value.as_str().is_some_and(str::is_empty) || value.as_object().is_some_and(Map::is_empty);
     let used = |keyword: &&str| node.get(keyword).is_some_and(|value| !unset(value));
-    UNSUPPORTED.iter().any(|keyword| used(keyword))
+    UNSUPPORTED.iter().any(used)
         || used(&"$ref")
         || node.get("items").is_some_and(Value::is_array)
         || node.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false))

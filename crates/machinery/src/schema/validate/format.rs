@@ -169,7 +169,7 @@ fn is_isbn13(text: &str) -> bool {
     let digits: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(10)).collect();
     digits.is_some_and(|digits| {
         let sum: u32 = digits.iter().enumerate().map(|(at, digit)| digit * if at % 2 == 0 { 1 } else { 3 }).sum();
-        digits.len() == 13 && sum % 10 == 0
+        digits.len() == 13 && sum.is_multiple_of(10)
     })
 }
 
@@ -183,7 +183,7 @@ fn is_credit_card(text: &str) -> bool {
         .enumerate()
         .map(|(at, digit)| if at % 2 == 0 { digit } else { digit * 2 / 10 + digit * 2 % 10 })
         .sum();
-    matches(NETWORKS, &digits) && luhn % 10 == 0
+    matches(NETWORKS, &digits) && luhn.is_multiple_of(10)
 }
 
 fn is_rgb_color(text: &str) -> bool {

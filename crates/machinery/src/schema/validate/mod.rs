@@ -229,7 +229,7 @@ fn check_text(checks: &Checks, text: &str, path: &Path<'_>, found: &mut Findings
             Ok(regex) if regex.is_match(text) => {}
             Ok(_) => found.invalid(path, &value(), format!("should match '{expression}'")),
             Err(reason) => {
-                found.invalid(path, &value(), format!("should match '{expression}, but pattern is invalid: {reason}'"))
+                found.invalid(path, &value(), format!("should match '{expression}, but pattern is invalid: {reason}'"));
             }
         }
     }
