@@ -281,6 +281,35 @@ pub fn validate_object_meta_update(new: &Value, old: &Value, path: &str) -> Vec<
     errors
 }
 
+/// Everything that is checked about `metadata` in an update, in kube-apiserver's order. It runs the checks of every kind
+/// and then the kind's own, which start with the same ones, so an error is listed more than once in `causes` (the
+/// message says it once, see [`aggregate`]).
+pub fn validate_update(new: &Value, old: &Value, namespaced: bool, builtin: bool, path: &str) -> Vec<FieldError> {
+    let mut errors = validate_object_meta(new, namespaced, NameRule::PathSegment, path);
+    for _ in 0..2 {
+        errors.extend(validate_object_meta_update(new, old, path));
+    }
+    if builtin {
+        errors.extend(validate_builtin_finalizers(&new["finalizers"], &format!("{path}.finalizers")));
+    }
+    errors
+}
+
+/// Several errors in one message: each once, in brackets when there is more than one.
+pub fn aggregate(errors: &[FieldError]) -> String {
+    let mut texts: Vec<String> = Vec::with_capacity(errors.len());
+    for error in errors {
+        let text = error.to_string();
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+    match texts.as_slice() {
+        [only] => only.clone(),
+        _ => format!("[{}]", texts.join(", ")),
+    }
+}
+
 /// Equal values, or two spellings of one time.
 fn same_moment(new: &Value, old: &Value) -> bool {
     let time = |value: &Value| value.as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok());
@@ -653,6 +682,20 @@ mod tests {
                 "metadata.deletionTimestamp: Invalid value: null: field is immutable"
             ]
         );
+    }
+
+    #[test]
+    fn updates_say_each_error_once_and_list_it_again() {
+        let old = json!({"name": "a", "resourceVersion": "1", "deletionTimestamp": "2026-01-02T00:00:00Z"});
+        let mut new = old.clone();
+        new["finalizers"] = json!(["x"]);
+        let errors = validate_update(&new, &old, false, true, "metadata");
+        assert_eq!(errors.len(), 3);
+        assert_eq!(
+            aggregate(&errors),
+            "[metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{\"x\"}, metadata.finalizers[0]: Invalid value: \"x\": name is neither a standard finalizer name nor is it fully qualified]"
+        );
+        assert_eq!(aggregate(&errors[..2]), errors[0].to_string());
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub use field::{FieldOperator, FieldRequirement, FieldSelector, escape_value};
 pub use label::{LabelOperator, LabelRequirement, LabelSelector, validate_label_selector};
 
 use crate::error::FieldError;
+use crate::names::aggregate;
 use crate::quote::go_quote;
 
 /// Why a selector was refused; the text is what kube-apiserver answers.
@@ -58,19 +59,4 @@ pub enum SelectorError {
     /// The kind can be selected by name and namespace only.
     #[error("{} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"", go_quote(.0))]
     UnknownField(String),
-}
-
-/// Several errors as Go's `errors.Aggregate` prints them: each once, in brackets when there is more than one.
-pub(crate) fn aggregate(errors: &[FieldError]) -> String {
-    let mut texts: Vec<String> = Vec::with_capacity(errors.len());
-    for error in errors {
-        let text = error.to_string();
-        if !texts.contains(&text) {
-            texts.push(text);
-        }
-    }
-    match texts.as_slice() {
-        [only] => only.clone(),
-        _ => format!("[{}]", texts.join(", ")),
-    }
 }

@@ -61,7 +61,6 @@ const KINDS: &[(&str, &str, &str, Row)] = &[
     ("storage.k8s.io", "VolumeAttributesClass", "Name,DriverName,Age", storage::volume_attributes_class),
     ("storage.k8s.io", "CSINode", "Name,Drivers:integer,Age", storage::csi_node),
     ("storage.k8s.io", "CSIDriver", CSI_DRIVER, storage::csi_driver),
-    ("storage.k8s.io", "CSIStorageCapacity", "Name,StorageClassName,Capacity", storage::csi_storage_capacity),
     ("rbac.authorization.k8s.io", "RoleBinding", BINDING, cluster::binding),
     ("rbac.authorization.k8s.io", "ClusterRoleBinding", BINDING, cluster::binding),
     ("certificates.k8s.io", "CertificateSigningRequest", SIGNING_REQUEST, cluster::signing_request),

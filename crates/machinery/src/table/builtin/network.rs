@@ -152,10 +152,10 @@ pub(super) fn service_cidr(object: &Value, now: Timestamp) -> Vec<Value> {
     row![name(object), ranges.join(","), age(object, now)]
 }
 
-pub(super) fn ip_address(object: &Value, _now: Timestamp) -> Vec<Value> {
+pub(super) fn ip_address(object: &Value, now: Timestamp) -> Vec<Value> {
     let part = |field: &str| text(object, &format!("/spec/parentRef/{field}"));
     if object.pointer("/spec/parentRef").is_none_or(Value::is_null) {
-        return row![name(object), "<none>"];
+        return row![name(object), "<none>", age(object, now)];
     }
     let resource = match part("group") {
         "" => part("resource").to_owned(),
@@ -163,7 +163,7 @@ pub(super) fn ip_address(object: &Value, _now: Timestamp) -> Vec<Value> {
     };
     let parts = [resource.to_lowercase(), part("namespace").to_owned(), part("name").to_owned()];
     let parent: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    row![name(object), parent.join("/")]
+    row![name(object), parent.join("/"), age(object, now)]
 }
 
 #[cfg(test)]

@@ -115,11 +115,6 @@ pub(super) fn csi_driver(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-pub(super) fn csi_storage_capacity(object: &Value, _now: Timestamp) -> Vec<Value> {
-    let capacity = object.get("capacity").filter(|capacity| !capacity.is_null()).map_or("<unset>".to_owned(), plain);
-    row![name(object), text(object, "/storageClassName"), capacity]
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
