@@ -137,6 +137,8 @@ pub(crate) struct Until {
     pub(crate) status: Option<u16>,
     /// Values to wait for in the body, by pointer; `null` waits for absence.
     pub(crate) body: BTreeMap<String, Value>,
+    /// Places in the body that must be there, whatever they hold.
+    pub(crate) present: Vec<String>,
     /// How long to wait; the recorded answer then is whatever came last.
     pub(crate) seconds: Option<u64>,
 }
@@ -203,5 +205,6 @@ fn stem(path: &Path) -> String {
 
 fn read_yaml<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T> {
     let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
-    serde_saphyr::from_str(&text).map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))
+    let options = serde_saphyr::options! { strict_booleans: true };
+    serde_saphyr::from_str_with_options(&text, options).map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))
 }

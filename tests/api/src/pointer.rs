@@ -1,4 +1,5 @@
-//! JSON pointers with one addition: a segment `[key=value]` picks the element of an array by the value of a field.
+//! JSON pointers with one addition: a segment `[key=value]` picks the element of an array by the value of a field, which may be a
+//! field within a field (`[metadata.name=a]`).
 
 use serde_json::Value;
 
@@ -39,7 +40,8 @@ fn position(value: &Value, segment: &str) -> Option<Place> {
     let Some((key, wanted)) = segment.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')?.split_once('=')) else {
         return segment.parse().ok().map(Place::Index);
     };
-    elements.iter().position(|element| element.get(key).and_then(Value::as_str) == Some(wanted)).map(Place::Index)
+    let field = |element: &Value| key.split('.').try_fold(element, |value, part| value.get(part)).and_then(Value::as_str).map(str::to_owned);
+    elements.iter().position(|element| field(element).as_deref() == Some(wanted)).map(Place::Index)
 }
 
 fn segments(pointer: &str) -> impl Iterator<Item = String> {

@@ -33,6 +33,14 @@ pub(crate) async fn run(server: &Server, suite: &Suite, case: &Case) -> Result<V
     Ok(blanker.blank(&json!({"steps": steps})))
 }
 
+/// What is not recorded is not compared, so it must at least work.
+fn must_succeed(step: &Step, answer: &Value) -> Result<()> {
+    if answer["status"].as_u64().is_none_or(|status| status >= 300) {
+        bail!("{} was answered {answer}", step.request.as_deref().unwrap_or_default());
+    }
+    Ok(())
+}
+
 /// A word that no other run has: names of cluster-scoped objects contain it.
 fn word() -> String {
     use std::hash::{BuildHasher, Hasher};
@@ -64,15 +72,14 @@ impl Conversation<'_> {
         for name in &case.setup {
             for step in suite.fixture(name)?.steps {
                 let answer = self.step(&step).await.with_context(|| format!("fixture {name}"))?;
-                if answer["status"].as_u64().is_none_or(|status| status >= 300) {
-                    bail!("fixture {name}: {} was answered {answer}", step.request.unwrap_or_default());
-                }
+                must_succeed(&step, &answer).with_context(|| format!("fixture {name}"))?;
             }
         }
         let mut answers = Vec::new();
         for (index, step) in case.steps.iter().enumerate() {
             let answer = self.step(step).await.with_context(|| format!("step {index}"))?;
             if step.unrecorded || step.background.is_some() {
+                must_succeed(step, &answer).with_context(|| format!("step {index}"))?;
                 answers.push(json!({"request": step.request}));
             } else {
                 answers.push(answer);
@@ -129,7 +136,8 @@ impl Conversation<'_> {
             let met = until.status.is_none_or(|status| answer["status"] == status)
                 && until.body.iter().all(|(place, wanted)| {
                     pointer::get(&answer["body"], &self.fill(place)).unwrap_or(&Value::Null) == &self.fill_value(wanted)
-                });
+                })
+                && until.present.iter().all(|place| pointer::get(&answer["body"], &self.fill(place)).is_some());
             if met || Instant::now() > deadline {
                 return Ok(answer);
             }
