@@ -55,14 +55,23 @@ pub(super) fn check_patch_order(patch: &[Value], wanted: &[Value], key: Option<&
         if key.is_some() && !element.is_object() {
             return Err(bad_type("map[string]interface {}", element));
         }
-        if element.get(DIRECTIVE).is_some() {
-            continue;
-        }
-        if let Some(key) = key {
-            require_key(std::slice::from_ref(element), key)?;
-            require_key(wanted, key)?;
-        }
-        if !remaining.any(|place| identity(place, key) == identity(element, key)) {
+        let is_placed = match element.get(DIRECTIVE) {
+            Some(directive) if key.is_some() && directive == "delete" => true,
+            // kube-apiserver passes over other directives only while there is order left to look at.
+            Some(_) => remaining.len() > 0,
+            None => {
+                let mut found = false;
+                while !found && let Some(place) = remaining.next() {
+                    if let Some(key) = key {
+                        require_key(std::slice::from_ref(element), key)?;
+                        require_key(std::slice::from_ref(place), key)?;
+                    }
+                    found = identity(place, key) == identity(element, key);
+                }
+                found
+            }
+        };
+        if !is_placed {
             return Err(PatchError::Unclassified(format!(
                 "The order in patch list:\n{}\n doesn't match {SET_ORDER} list:\n{}\n",
                 go_list(patch),
