@@ -23,12 +23,13 @@ pub fn serve(server: &Server, call: &Call) -> ApiResult<Answer> {
     match segments.as_slice() {
         [] => answer(call, &json!({"paths": paths(server)})),
         ["version"] => answer(call, &version()),
-        ["healthz" | "livez" | "readyz", ..] => Ok(health(call, path)),
+        ["healthz" | "livez" | "readyz"] | ["healthz" | "livez" | "readyz", "ping" | "log" | "etcd"] => Ok(health(call, path)),
         ["api"] => legacy_versions(server, call),
         ["apis"] => groups(server, call),
         ["api", "v1"] => group_version(server, call, "", "v1"),
         ["apis", group] => one_group(server, call, group),
         ["apis", group, version] => group_version(server, call, group, version),
+        ["api", _] => Err(ApiError::no_such_resource()),
         _ => Err(ApiError::no_such_path()),
     }
 }
@@ -265,7 +266,11 @@ fn aggregated_version(
 }
 
 fn aggregated_resource(resource: &Resource) -> Value {
-    let response = |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
+    // The core group leaves its own version out.
+    let response = |group: &str, version: &str, kind: &str| {
+        let version = if group.is_empty() && version == "v1" { "" } else { version };
+        json!({"group": group, "version": version, "kind": kind})
+    };
     let mut entry = json!({
         "resource": &*resource.plural, "responseKind": response(&resource.group, &resource.version, &resource.kind),
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },

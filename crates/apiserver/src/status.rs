@@ -80,6 +80,16 @@ impl ApiError {
         self
     }
 
+    /// Like `about`, leaving out what is empty.
+    fn about_kind(mut self, group: &str, kind: &str, name: &str) -> Self {
+        for (key, value) in [("name", name), ("group", group), ("kind", kind)] {
+            if !value.is_empty() {
+                self.0.details.insert(key.into(), value.into());
+            }
+        }
+        self
+    }
+
     /// Adds `details.causes`.
     pub fn with_causes(mut self, causes: Vec<Value>) -> Self {
         self.0.details.insert("causes".into(), causes.into());
@@ -141,17 +151,21 @@ impl ApiError {
 
     /// 422 with one cause per field.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
-        let list = match errors {
-            [one] => one.to_string(),
-            many => format!("[{}]", many.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
-        };
+        // The message says everything once, even where two checks found the same.
+        let mut said: Vec<String> = Vec::new();
+        for error in errors.iter().map(ToString::to_string) {
+            if !said.contains(&error) {
+                said.push(error);
+            }
+        }
+        let list = if said.len() == 1 { said.remove(0) } else { format!("[{}]", said.join(", ")) };
         let causes = errors.iter().map(cause).collect();
         Self::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             "Invalid",
             format!("{kind}{} \"{name}\" is invalid: {list}", group_suffix(group)),
         )
-        .about(Subject { group, resource: kind }, name)
+        .about_kind(group, kind, name)
         .with_causes(causes)
     }
 
@@ -188,6 +202,17 @@ impl ApiError {
     pub fn verb_not_supported(subject: Subject<'_>, verb: &str) -> Self {
         let message = format!("{verb} is not supported on resources of kind \"{}\"", subject.qualified());
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).about(subject, "")
+    }
+
+    /// 406 of the layer in front of the built-in kinds.
+    pub fn not_acceptable_route() -> Self {
+        let message = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+        Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message).with_empty_details()
+    }
+
+    /// 415 of the layer in front of the built-in kinds.
+    pub fn unsupported_media_type_route() -> Self {
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", "415: Unsupported Media Type").with_empty_details()
     }
 
     /// 406.

@@ -23,9 +23,6 @@ pub async fn create(
     body: RequestBody,
 ) -> ApiResult<Answer> {
     let path = call.path()?;
-    if !path.name.is_empty() || (resource.namespaced && path.namespace.is_empty()) {
-        return Err(ApiError::method_not_allowed());
-    }
     let options = WriteOptions::parse(&call.query, "CreateOptions", false)?;
     let output = Output::negotiate(&call.headers, &call.query)?;
     let incoming = decode::incoming(resource, call, body, options.field_validation).await?;

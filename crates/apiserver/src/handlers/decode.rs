@@ -1,6 +1,7 @@
 //! From a request body to an object of the resource: type checks, unknown fields, and the clean-up that Go's typed
 //! decoding does on the way.
 
+use ferrovirt_machinery::error::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
 use crate::http::body::{self, Decoded, RequestBody};
@@ -26,9 +27,12 @@ pub async fn incoming(
 ) -> ApiResult<Incoming> {
     let bytes = body::read(body).await?;
     if resource.custom.is_some() && body::content_type(&call.headers) == ferrovirt_machinery::protobuf::MEDIA_TYPE {
-        return Err(ApiError::unsupported_media_type("application/json, application/yaml"));
+        return Err(ApiError::unsupported_media_type(body::OBJECT_TYPES));
     }
-    let decoded = body::decode_object(&call.headers, &bytes)?;
+    let decoded = body::decode_object(&call.headers, &bytes).map_err(|error| {
+        let undecodable = error.code() == http::StatusCode::BAD_REQUEST;
+        if undecodable { unrecognized(resource, error.message(), &bytes) } else { error }
+    })?;
     let mut value = decoded.value.clone();
     check_type(resource, &mut value, &bytes)?;
     clean(resource, Decoded { value, duplicates: decoded.duplicates }, validation)
@@ -66,55 +70,84 @@ pub fn clean(resource: &Resource, decoded: Decoded, validation: FieldValidation)
 }
 
 fn strict_error(resource: &Resource, problems: &[String]) -> ApiError {
-    let problems = problems.join(", ");
-    if resource.custom.is_some() {
-        return ApiError::bad_request(format!("strict decoding error: {problems}"));
-    }
-    let kind = &resource.kind;
-    ApiError::bad_request(format!(
-        "{kind} in version \"{}\" cannot be handled as a {kind}: strict decoding error: {problems}",
-        resource.version
-    ))
+    let why = format!("strict decoding error: {}", problems.join(", "));
+    cannot_be_handled(resource, &resource.kind, &resource.version, &why)
 }
 
 /// The body's `apiVersion` and `kind` must be the resource's; built-in kinds may leave them out.
 fn check_type(resource: &Resource, value: &mut Value, bytes: &[u8]) -> ApiResult<()> {
+    let wanted = resource.api_version();
+    if value.is_null() && resource.custom.is_none() {
+        *value = Value::Object(serde_json::Map::new());
+    }
     let Value::Object(map) = value else {
-        return Err(ApiError::bad_request(format!(
-            "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
-            go_type(value)
-        )));
+        let missing = value.is_null().then(|| "Object 'Kind' is missing in 'null'".to_owned());
+        return Err(unrecognized(resource, &missing.unwrap_or_else(|| not_an_object(value)), bytes));
     };
     let kind = map.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
     let api_version = map.get("apiVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
     if resource.custom.is_some() && kind.is_empty() {
         let text = String::from_utf8_lossy(bytes);
-        return Err(ApiError::bad_request(format!("Object 'Kind' is missing in '{text}'")));
+        return Err(unrecognized(resource, &format!("Object 'Kind' is missing in '{text}'"), bytes));
     }
-    let expected = resource.api_version();
-    if !kind.is_empty() && kind != *resource.kind {
-        let (_, version) = split_api_version(&api_version);
-        return Err(ApiError::bad_request(if resource.custom.is_some() {
-            let (group, _) = split_api_version(&expected);
-            format!("no kind \"{kind}\" is registered for version \"{api_version}\" in group \"{group}\"")
-        } else {
-            format!(
-                "{kind} in version \"{version}\" cannot be handled as a {}: converting ({kind}) to ({}): unknown conversion",
-                resource.kind, resource.kind
-            )
-        }));
-    }
-    if !api_version.is_empty() && api_version != expected {
+    let (group, version) = split_api_version(&api_version);
+    if !api_version.is_empty() && api_version != wanted && (group != &*resource.group || resource.custom.is_some()) {
         return Err(ApiError::bad_request(format!(
-            "the API version in the data ({api_version}) does not match the expected API version ({expected})"
+            "the API version in the data ({api_version}) does not match the expected API version ({wanted})"
         )));
     }
-    map.insert("apiVersion".into(), expected.into());
+    let other_kind = !kind.is_empty() && kind != *resource.kind;
+    if other_kind && resource.custom.is_some() {
+        let why = format!("Invalid value: \"{kind}\": must be {}", resource.kind);
+        let error = FieldError::new(FieldErrorKind::Invalid, "kind", why);
+        let name = map.get("metadata").and_then(|metadata| metadata["name"].as_str()).unwrap_or_default();
+        return Err(ApiError::invalid(&resource.group, &kind, name, &[error]));
+    }
+    if other_kind || (!api_version.is_empty() && api_version != wanted) {
+        let shown = if kind.is_empty() { &*resource.kind } else { &kind };
+        let known = ferrovirt_machinery::builtin::kind(group, version, &kind).is_some();
+        let why = if known {
+            let internal = if resource.group.is_empty() { "core" } else { resource.group.split('.').next().unwrap_or_default() };
+            format!("converting ({version}.{kind}) to ({internal}.{}): unknown conversion", resource.kind)
+        } else {
+            not_registered(shown, &api_version)
+        };
+        return Err(cannot_be_handled(resource, shown, version, &why));
+    }
+    map.insert("apiVersion".into(), wanted.into());
     map.insert("kind".into(), resource.kind.to_string().into());
     Ok(())
 }
 
-fn go_type(value: &Value) -> &'static str {
+/// What a decoder says of a kind that it does not know.
+pub(super) fn not_registered(kind: &str, api_version: &str) -> String {
+    format!("no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \"pkg/runtime/scheme.go:111\"")
+}
+
+fn cannot_be_handled(resource: &Resource, kind: &str, version: &str, why: &str) -> ApiError {
+    ApiError::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {}: {why}", resource.kind))
+}
+
+/// A body that is no object at all, with its beginning.
+fn unrecognized(resource: &Resource, why: &str, bytes: &[u8]) -> ApiError {
+    let start = &bytes[..bytes.len().min(30)];
+    let more = if bytes.len() > 30 { " ..." } else { "" };
+    let shown = match bytes.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(start)),
+        Some(_) => format!("{}{more}", crate::discovery::hex(start)),
+    };
+    ApiError::bad_request(format!("the object provided is unrecognized (must be of type {}): {why} ({shown})", resource.kind))
+}
+
+fn not_an_object(value: &Value) -> String {
+    format!(
+        "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+        go_type(value)
+    )
+}
+
+pub(super) fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

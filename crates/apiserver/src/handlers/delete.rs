@@ -82,7 +82,11 @@ pub async fn delete_collection(
             Err(error) => return Err(error),
         }
     }
-    Ok(view.list(&objects, &json!({"resourceVersion": page.revision.to_string()})))
+    let mut meta = json!({"resourceVersion": page.revision.to_string()});
+    if resource.custom.is_some() {
+        meta["continue"] = "".into();
+    }
+    Ok(view.list(&objects, &meta))
 }
 
 async fn delete_options(call: &Call, body: RequestBody) -> ApiResult<DeleteOptions> {
@@ -93,9 +97,8 @@ async fn delete_options(call: &Call, body: RequestBody) -> ApiResult<DeleteOptio
     let decoded = body::decode_object(&call.headers, &bytes)?;
     let kind = decoded.value["kind"].as_str().unwrap_or("DeleteOptions");
     if kind != "DeleteOptions" {
-        return Err(ApiError::bad_request(format!(
-            "decoded object cannot be converted to DeleteOptions: it is a {kind}"
-        )));
+        let version = decoded.value["apiVersion"].as_str().unwrap_or_default();
+        return Err(ApiError::bad_request(super::decode::not_registered(kind, version)));
     }
     DeleteOptions::parse(Some(&decoded.value), &call.query)
 }
@@ -142,14 +145,19 @@ pub async fn remove(writer: &Writer<'_>, name: &str, options: &DeleteOptions) ->
 
 fn check_preconditions(writer: &Writer<'_>, name: &str, old: &Value, options: &DeleteOptions) -> ApiResult<()> {
     let metadata = &old["metadata"];
-    for (field, wanted) in [("UID", &options.uid), ("ResourceVersion", &options.resource_version)] {
-        let key = if field == "UID" { "uid" } else { "resourceVersion" };
+    for (field, key, wanted, since) in [
+        ("UID", "uid", &options.uid, "deleted and then recreated"),
+        ("ResourceVersion", "resourceVersion", &options.resource_version, "modified"),
+    ] {
         let have = metadata[key].as_str().unwrap_or_default();
         if let Some(wanted) = wanted
             && wanted != have
         {
-            let why = format!("Precondition failed: {field} in precondition: {wanted}, {field} in object meta: {have}");
-            return Err(ApiError::conflict(writer.resource.subject(), name, &why));
+            let why = format!(
+                "the {field} in the precondition ({wanted}) does not match the {field} in record ({have}). The object might have been {since}"
+            );
+            let subject = status::Subject { group: &writer.resource.group, resource: &writer.resource.kind };
+            return Err(ApiError::conflict(subject, name, &why));
         }
     }
     Ok(())

@@ -31,12 +31,21 @@ pub async fn dispatch(
     let sub = path.subresource.clone();
     let verb = call.info.verb.clone();
     if !sub.is_empty() {
-        let Some(subresource) = resource.subresource(&sub) else { return Err(ApiError::no_such_path()) };
+        let Some(subresource) = resource.subresource(&sub).filter(|_| path.tail.is_empty() || sub == "proxy") else {
+            return Err(match &resource.custom {
+                Some(_) => ApiError::not_found(resource.subject(), &path.name),
+                None => ApiError::no_such_resource(),
+            });
+        };
         if !subresource.verbs.contains(&verb.as_str()) {
-            return Err(ApiError::method_not_allowed());
+            return Err(not_allowed(&resource, &verb));
         }
-    } else if !resource.verbs.contains(&verb.as_str()) {
-        return Err(ApiError::method_not_allowed());
+    } else if !resource.verbs.contains(&verb.as_str()) || misplaced(&resource, path, &verb) {
+        return Err(not_allowed_here(&resource, path, &verb));
+    }
+    if resource.custom.is_none() {
+        // Built-in kinds sit behind a router that looks at the media types before anything else.
+        crate::http::negotiate::check_route(&call.headers)?;
     }
     let answer = match (sub.as_str(), verb.as_str()) {
         ("", "create") if resource.verbs.len() == 1 => special::create(server, &resource, &call, body).await?,
@@ -57,6 +66,32 @@ pub async fn dispatch(
         _ => special::subresource(server, &resource, call, body).await?,
     };
     Ok(respond::with_warnings(answer, &warnings))
+}
+
+/// Verbs that need a name, without one, and the other way round.
+fn misplaced(resource: &Resource, path: &crate::http::info::ResourcePath, verb: &str) -> bool {
+    let named = !path.name.is_empty();
+    match verb {
+        "update" | "patch" => !named,
+        "create" => (named && resource.custom.is_none()) || (resource.namespaced && path.namespace.is_empty()),
+        "deletecollection" => resource.namespaced && path.namespace.is_empty(),
+        _ => false,
+    }
+}
+
+fn not_allowed_here(resource: &Resource, path: &crate::http::info::ResourcePath, verb: &str) -> ApiError {
+    match (&resource.custom, verb) {
+        (Some(_), "update" | "patch") if path.name.is_empty() => ApiError::bad_request("name must be provided"),
+        (Some(_), "create" | "deletecollection") => ApiError::no_such_path(),
+        _ => not_allowed(resource, verb),
+    }
+}
+
+fn not_allowed(resource: &Resource, verb: &str) -> ApiError {
+    match &resource.custom {
+        Some(_) => ApiError::verb_not_supported(resource.subject(), verb),
+        None => ApiError::method_not_allowed(),
+    }
 }
 
 fn deprecation(resource: &Resource) -> Vec<String> {

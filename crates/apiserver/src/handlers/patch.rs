@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ferrovirt_machinery::apply::{self, ApplyError, ApplyOptions, Conflict};
+use ferrovirt_machinery::error::{FieldError, FieldErrorKind};
 use ferrovirt_machinery::patch::{PatchError, json, merge, strategic};
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -80,18 +81,23 @@ pub async fn patch(
 }
 
 fn check_content_type(resource: &Resource, content_type: &str) -> ApiResult<()> {
-    let offered = if resource.custom.is_some() { CUSTOM_TYPES } else { BUILTIN_TYPES };
     let known = match content_type {
         "application/json-patch+json" | "application/merge-patch+json" | "application/apply-patch+yaml" => true,
         "application/strategic-merge-patch+json" => resource.custom.is_none(),
         _ => false,
     };
-    if known { Ok(()) } else { Err(ApiError::unsupported_media_type(offered)) }
+    match (known, &resource.custom) {
+        (true, _) => Ok(()),
+        (false, None) => Err(ApiError::unsupported_media_type_route()),
+        (false, Some(_)) => Err(ApiError::unsupported_media_type(CUSTOM_TYPES)),
+    }
 }
 
 fn parse(content_type: &str, bytes: &[u8], validation: FieldValidation) -> ApiResult<(Patch, Vec<String>)> {
     let decoded = if content_type == "application/apply-patch+yaml" {
-        body::decode_yaml(bytes).map_err(|error| ApiError::bad_request(error.message().to_owned()))?
+        body::decode_yaml(bytes).map_err(|error| {
+            ApiError::bad_request(format!("error decoding YAML: error converting YAML to JSON: {}", error.message()))
+        })?
     } else {
         let parsed = ferrovirt_machinery::json::parse_strict(bytes)
             .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
@@ -125,24 +131,16 @@ fn patched(resource: &Resource, current: Value, patch: &Patch) -> ApiResult<Valu
 
 fn patch_error(error: &PatchError) -> ApiError {
     let code = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    ApiError::new(code, error.reason(), error.to_string())
+    let answer = ApiError::new(code, error.reason(), error.to_string());
+    if error.code() == 422 { answer.with_empty_details() } else { answer }
 }
 
 /// A patch whose result is not an object of the kind is the patch's fault.
 fn undecodable(resource: &Resource, error: ApiError) -> ApiError {
-    if error.code() == StatusCode::BAD_REQUEST
-        && resource.custom.is_none()
-        && !error.message().contains("strict decoding")
-    {
-        let detail = error.message().split(": ").skip(1).collect::<Vec<_>>().join(": ");
-        let detail = ferrovirt_machinery::error::FieldError::new(
-            ferrovirt_machinery::error::FieldErrorKind::Invalid,
-            "patch",
-            format!("Invalid value: {detail}"),
-        );
-        return ApiError::invalid("", "", "", &[detail]);
-    }
-    error
+    let prefix = format!("{} in version \"{}\" cannot be handled as a {}: ", resource.kind, resource.version, resource.kind);
+    let Some(why) = error.message().strip_prefix(&prefix) else { return error };
+    let why = format!("Invalid value: <object>: {why}");
+    ApiError::invalid("", "", "", &[FieldError::new(FieldErrorKind::Invalid, "patch", why)])
 }
 
 /// A patch cannot rename or retype.
@@ -154,6 +152,8 @@ fn check_identity(resource: &Resource, new: &Value, old: Option<&Value>) -> ApiR
         let message = format!("the name of the object ({given}) does not match the name on the URL ({name})");
         return Err(ApiError::bad_request(if given.is_empty() { "name must be provided".to_owned() } else { message }));
     }
+    let namespace = old["metadata"]["namespace"].as_str().unwrap_or_default();
+    super::create::check_namespace(resource, new, namespace)?;
     if new["apiVersion"].as_str() != Some(&resource.api_version()) || new["kind"] != old["kind"] {
         let (given, expected) = (new["apiVersion"].as_str().unwrap_or_default(), resource.api_version());
         return Err(ApiError::bad_request(format!(
@@ -165,17 +165,9 @@ fn check_identity(resource: &Resource, new: &Value, old: Option<&Value>) -> ApiR
 
 fn check_applied(resource: &Resource, applied: &Value, name: &str, namespace: &str) -> ApiResult<()> {
     if !applied.is_object() {
-        return Err(ApiError::bad_request("error decoding YAML: expected an object"));
-    }
-    let kind = applied["kind"].as_str().unwrap_or_default();
-    if kind.is_empty() {
-        return Err(ApiError::bad_request(format!("Object 'Kind' is missing in '{applied}'")));
-    }
-    let (given, expected) = (applied["apiVersion"].as_str().unwrap_or_default(), resource.api_version());
-    if given != expected || kind != &*resource.kind {
         return Err(ApiError::bad_request(format!(
-            "invalid object type: /{given}, Kind={kind} (expected {expected}, Kind={})",
-            resource.kind
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            decode::go_type(applied)
         )));
     }
     let given = applied["metadata"]["name"].as_str().unwrap_or_default();
@@ -189,8 +181,7 @@ fn check_applied(resource: &Resource, applied: &Value, name: &str, namespace: &s
 fn apply_patch(writer: &Writer<'_>, old: Option<&Value>, applied: &Value, options: &WriteOptions) -> ApiResult<Value> {
     let resource = writer.resource;
     let schema = resource.typed_schema().ok_or_else(|| ApiError::internal("the kind has no schema"))?;
-    let decoded = Decoded { value: applied.clone(), duplicates: Vec::new() };
-    let mut applied = decode::clean(resource, decoded, options.field_validation)?.value;
+    let mut applied = applied.clone();
     if applied["metadata"]["name"].is_null() {
         applied["metadata"]["name"] = old.map_or(Value::Null, |old| old["metadata"]["name"].clone());
     }

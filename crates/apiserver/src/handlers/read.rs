@@ -44,6 +44,8 @@ pub(super) async fn wait_until_fresh(server: &Server, revision: Revision) -> Api
 
 /// What a `continue` token says. The field names are those that kube-apiserver uses.
 #[derive(Serialize, Deserialize)]
+#[serde(default)]
+#[derive(Default)]
 struct Token {
     v: String,
     rv: i64,
@@ -58,14 +60,15 @@ impl Token {
     }
 
     fn decode(text: &str) -> ApiResult<Self> {
-        let invalid = |why: &str| ApiError::bad_request(format!("continue key is not valid: {why}"));
+        let invalid = |why: &str| ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|error| match error {
             base64::DecodeError::InvalidByte(at, _) => invalid(&format!("illegal base64 data at input byte {at}")),
             _ => invalid(&format!("illegal base64 data at input byte {}", text.len().saturating_sub(1))),
         })?;
-        let token: Self = serde_json::from_slice(&bytes).map_err(|error| invalid(&error.to_string()))?;
+        let value = ferrovirt_machinery::json::parse_strict(&bytes).map_err(|error| invalid(&error.to_string()))?.value;
+        let token: Self = serde_json::from_value(value).map_err(|error| invalid(&error.to_string()))?;
         if token.v != "meta.k8s.io/v1" {
-            return Err(invalid("server does not recognize this encoded version"));
+            return Err(invalid(&format!("server does not recognize this encoded version {}", token.v)));
         }
         if token.rv == 0 {
             return Err(invalid("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"));
@@ -80,7 +83,7 @@ impl Token {
     fn after(&self, namespaced_key: bool) -> ApiResult<(String, String)> {
         let start = self.start.trim_end_matches('\0');
         if start.contains("..") || start.starts_with('/') {
-            return Err(ApiError::bad_request(format!("continue key is not valid: invalid continue key {start:?}")));
+            return Err(ApiError::bad_request(format!("invalid continue token: continue key is not valid: {start}")));
         }
         Ok(match start.split_once('/') {
             Some((namespace, name)) if namespaced_key => (namespace.to_owned(), name.to_owned()),
@@ -108,6 +111,10 @@ pub async fn list(server: &Arc<Server>, resource: &Resource, call: &Call) -> Api
     let namespace = (!path.namespace.is_empty()).then_some(path.namespace.as_str());
     let page = collect(server, resource, namespace, &selection, &place)?;
     let mut meta = json!({"resourceVersion": page.revision.to_string()});
+    if resource.custom.is_some() && output.shape == Shape::Object {
+        // Lists of custom resources are untyped and show the empty token.
+        meta["continue"] = "".into();
+    }
     if let Some(start) = &page.next {
         meta["continue"] = Token::encode(page.revision, start).into();
         if selection.is_everything() {
@@ -115,21 +122,15 @@ pub async fn list(server: &Arc<Server>, resource: &Resource, call: &Call) -> Api
         }
     }
     let view = View::new(resource, &output, &call.query, server.environment.now());
-    if let Shape::Table { .. } = output.shape
-        && page.objects.is_empty()
-    {
-        // kubectl prints "No resources found" for a table without rows; the definitions are still needed.
-        return Ok(view.list(&[], &meta));
-    }
     Ok(view.list(&page.objects, &meta))
 }
 
 async fn place(server: &Server, resource: &Resource, options: &ListOptions, namespace: &str) -> ApiResult<Place> {
     if let Some(text) = &options.continue_token {
+        let token = Token::decode(text)?;
         if options.resource_version.is_some_and(|version| version != 0) {
             return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
         }
-        let token = Token::decode(text)?;
         let all_namespaces = resource.namespaced && namespace.is_empty();
         let (ns, name) = token.after(all_namespaces)?;
         let ns = if resource.namespaced && !all_namespaces { namespace.to_owned() } else { ns };
@@ -174,7 +175,7 @@ fn collect(
     let page = server
         .store
         .list(&resource.storage, namespace, place.at, after, store_limit)
-        .map_err(|error| lost_snapshot(server, &error, place))?;
+        .map_err(|error| lost_snapshot(&error, place))?;
     let mut collected =
         Collected { revision: page.revision, objects: page.objects, remaining: page.remaining, next: None };
     let mut more = page.next;
@@ -198,7 +199,7 @@ fn start_key(last: &Object, with_namespace: bool) -> String {
 }
 
 /// A page of a snapshot that is gone: 410, with a token that goes on from the newest state instead.
-fn lost_snapshot(server: &Server, error: &ListError, place: &Place) -> ApiError {
+fn lost_snapshot(error: &ListError, place: &Place) -> ApiError {
     match error {
         ListError::Future { at, head } => ApiError::version_too_large(*at, *head),
         ListError::Compacted { at, compacted } => match &place.after {
@@ -206,7 +207,6 @@ fn lost_snapshot(server: &Server, error: &ListError, place: &Place) -> ApiError 
                 let start = if namespace.is_empty() { format!("{name}\0") } else { format!("{namespace}/{name}\0") };
                 let token = Token { v: "meta.k8s.io/v1".into(), rv: -1, start };
                 let token = URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default());
-                let _ = server;
                 ApiError::expired(
                     "The provided continue parameter is too old to display a consistent list result. You can start a new list \
                      without the continue parameter, or use the continue token in this response to retrieve the remainder of \

@@ -43,7 +43,10 @@ pub async fn update(
         manager: call.manager(options.field_manager.as_deref()),
         tracks: true,
     };
-    let make = |old: Option<&Value>| Ok(with_identity(object.clone(), old));
+    let make = |old: Option<&Value>| {
+        check_uid(resource, &object, old, &path.name)?;
+        Ok(with_identity(object.clone(), old))
+    };
     let outcome =
         writer.change(&path.name, resource.rules.create_on_update && path.subresource.is_empty(), &make).await?;
     let view = View::new(resource, &output, &call.query, server.environment.now());
@@ -65,11 +68,32 @@ fn with_identity(mut object: Value, old: Option<&Value>) -> Value {
 fn check_name(object: &Value, name: &str) -> ApiResult<()> {
     match object["metadata"]["name"].as_str() {
         Some(given) if given == name => Ok(()),
-        None | Some("") => Err(ApiError::bad_request("name must be provided")),
+        None | Some("") => Err(ApiError::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        ))),
         Some(given) => Err(ApiError::bad_request(format!(
             "the name of the object ({given}) does not match the name on the URL ({name})"
         ))),
     }
+}
+
+/// The uid of a PUT is a precondition; the words are those of a store with keys in a registry.
+fn check_uid(resource: &Resource, object: &Value, old: Option<&Value>, name: &str) -> ApiResult<()> {
+    let Some(old) = old else { return Ok(()) };
+    let (given, have) = (&object["metadata"]["uid"], &old["metadata"]["uid"]);
+    if given.is_null() || given == have {
+        return Ok(());
+    }
+    let namespace = old["metadata"]["namespace"].as_str().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+    let group = if resource.custom.is_some() { format!("{}/", resource.group) } else { String::new() };
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{group}{}/{namespace}{name}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {}, UID in object meta: {}",
+        resource.plural,
+        text(given),
+        text(have),
+    );
+    Err(ApiError::conflict(resource.subject(), name, &why))
 }
 
 /// The answer to a change.

@@ -98,6 +98,10 @@ impl Writer<'_> {
     /// Everything before the write of a new object.
     async fn prepare_new(&self, mut object: Value) -> ApiResult<Value> {
         let resource = self.resource;
+        if object["metadata"]["resourceVersion"].is_string() {
+            let message = "resourceVersion should not be set on objects to be created";
+            return Err(ApiError::new(http::StatusCode::INTERNAL_SERVER_ERROR, "", message));
+        }
         self.check_namespace_takes_objects(&object)?;
         self.fill_new_metadata(&mut object);
         self.default(&mut object);
@@ -115,6 +119,9 @@ impl Writer<'_> {
         }
         let mut errors =
             names::validate_object_meta(&object["metadata"], resource.namespaced, resource.rules.names, "metadata");
+        if resource.custom.is_none() {
+            errors.extend(names::validate_builtin_finalizers(&object["metadata"]["finalizers"], "metadata.finalizers"));
+        }
         errors.extend(resource.strategy.validate(&object));
         errors.extend(self.validate_schema(&object, None));
         self.refuse(&object, &errors)?;
@@ -132,7 +139,7 @@ impl Writer<'_> {
     fn fill_new_metadata(&self, object: &mut Value) {
         let environment = &self.server.environment;
         let metadata = &mut object["metadata"];
-        for owned in ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
+        for owned in ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds"] {
             if let Value::Object(map) = metadata {
                 map.remove(owned);
             }
@@ -232,6 +239,11 @@ impl Writer<'_> {
             self.bump_generation(old, &mut new);
         }
         let mut errors = names::validate_object_meta_update(&new["metadata"], &old["metadata"], "metadata");
+        if resource.custom.is_none() {
+            // Built-in kinds are checked by the registry and once more by their own strategy.
+            errors.extend(errors.clone());
+            errors.extend(names::validate_builtin_finalizers(&new["metadata"]["finalizers"], "metadata.finalizers"));
+        }
         if self.subresource.is_empty() {
             errors.extend(resource.strategy.validate(&new));
             errors.extend(resource.strategy.validate_update(&new, old));
@@ -248,16 +260,10 @@ impl Writer<'_> {
             if !self.resource.rules.unconditional_update {
                 let message = "Invalid value: 0: must be specified for an update";
                 let error = FieldError::new(FieldErrorKind::Invalid, "metadata.resourceVersion", message);
-                return Err(self.invalid(name, &[error]));
+                return Err(ApiError::invalid(&self.resource.group, &self.resource.plural, name, &[error]));
             }
         } else if old["metadata"]["resourceVersion"] != new["metadata"]["resourceVersion"] {
             return Err(ApiError::modified(self.subject(), name));
-        }
-        let uid = new["metadata"]["uid"].as_str().unwrap_or_default();
-        let old_uid = old["metadata"]["uid"].as_str().unwrap_or_default();
-        if !uid.is_empty() && uid != old_uid {
-            let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {old_uid}");
-            return Err(ApiError::conflict(self.subject(), name, &why));
         }
         Ok(())
     }
@@ -265,18 +271,14 @@ impl Writer<'_> {
     /// Metadata that clients cannot change.
     fn keep_owned_metadata(&self, old: &Value, new: &mut Value) {
         let Value::Object(metadata) = &mut new["metadata"] else { return };
-        for field in [
-            "uid",
-            "creationTimestamp",
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "generation",
-            "resourceVersion",
-        ] {
-            match old["metadata"].get(field) {
-                Some(value) => metadata.insert(field.into(), value.clone()),
-                None => metadata.remove(field),
-            };
+        for field in ["generation", "resourceVersion"] {
+            put(metadata, field, old["metadata"].get(field).cloned());
+        }
+        // Left out means unchanged; another value is refused by the checks.
+        for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+            if !metadata.contains_key(field) {
+                put(metadata, field, old["metadata"].get(field).cloned());
+            }
         }
     }
 
@@ -305,6 +307,9 @@ impl Writer<'_> {
         let changed = match self.resource.rules.generation {
             Generation::None => false,
             Generation::Spec => old.get("spec") != new.get("spec"),
+            Generation::SpecAndAnnotations => {
+                old.get("spec") != new.get("spec") || old["metadata"].get("annotations") != new["metadata"].get("annotations")
+            }
             Generation::Content => {
                 let skip = |key: &str| key == "metadata" || (key == "status" && self.resource.rules.has_status);
                 let content = |value: &Value| -> Vec<(String, Value)> {

@@ -64,7 +64,7 @@ impl ResourcePath {
             // /namespaces/NAME[/SUB] is the Namespace itself, or its status and finalize; otherwise something in it.
             ["namespaces", _, "status" | "finalize", ..] | ["namespaces"] | ["namespaces", _] => segments,
             ["namespaces", namespace, rest @ ..] => {
-                out.namespace = (*namespace).to_owned();
+                out.namespace = decode(namespace);
                 rest
             }
             other => other,

@@ -37,6 +37,17 @@ pub enum Shape {
     },
 }
 
+/// Refuses what the router in front of the built-in kinds refuses: media types that it has never heard of.
+pub fn check_route(headers: &HeaderMap) -> ApiResult<()> {
+    const KNOWN: &[&str] = &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "*/*"];
+    let accept: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
+    let accept = accept.join(",");
+    if accept.trim().is_empty() || parse(&accept).iter().any(|clause| KNOWN.contains(&clause.media)) {
+        return Ok(());
+    }
+    Err(ApiError::not_acceptable_route())
+}
+
 struct Clause<'a> {
     media: &'a str,
     params: Vec<(&'a str, &'a str)>,

@@ -95,6 +95,10 @@ impl Row {
         self.rules.generation = Generation::Spec;
         self
     }
+    const fn annotated_generation(mut self) -> Self {
+        self.rules.generation = Generation::SpecAndAnnotations;
+        self
+    }
     const fn content_generation(mut self) -> Self {
         self.rules.generation = Generation::Content;
         self
@@ -113,6 +117,10 @@ impl Row {
     }
     const fn returns_deleted(mut self) -> Self {
         self.rules.returns_deleted = true;
+        self
+    }
+    const fn one_by_one(mut self) -> Self {
+        self.verbs = &["create", "delete", "get", "list", "patch", "update", "watch"];
         self
     }
     const fn review(mut self) -> Self {
@@ -153,6 +161,7 @@ static TABLE: &[Row] = &[
         .status()
         .names(NameRule::DnsLabel)
         .returns_deleted()
+        .one_by_one()
         .extra(&[("finalize", "", "v1", "Namespace", &["update"])])
         .with(&strategy::NAMESPACE),
     row("", "v1", "nodes", "Node").cluster().short(&["no"]).status().with(&strategy::NODE),
@@ -196,7 +205,7 @@ static TABLE: &[Row] = &[
         .short(&["svc"])
         .all()
         .status()
-        .names(NameRule::Dns1035Label)
+        .names(NameRule::DnsLabel)
         .create_on_update()
         .returns_deleted()
         .with(&strategy::SERVICE),
@@ -213,7 +222,7 @@ static TABLE: &[Row] = &[
         .all()
         .status()
         .scale()
-        .generation()
+        .annotated_generation()
         .with(&strategy::DEPLOYMENT),
     row("apps", "v1", "replicasets", "ReplicaSet")
         .short(&["rs"])

@@ -78,19 +78,19 @@ fn build(crd: &Value, version: &Value, revision: u64) -> Result<Resource, Custom
     let custom = custom(crd, version, revision)?;
     let has_status = version["subresources"]["status"].is_object();
     let mut subresources = Vec::new();
-    if custom.scale.is_some() {
-        subresources.push(Subresource {
-            name: "scale".into(),
-            kind: "Scale".into(),
-            group_version: Some(("autoscaling".into(), "v1".into())),
-            verbs: STATUS_VERBS,
-        });
-    }
     if has_status {
         subresources.push(Subresource {
             name: "status".into(),
             kind: kind.clone(),
             group_version: None,
+            verbs: STATUS_VERBS,
+        });
+    }
+    if custom.scale.is_some() {
+        subresources.push(Subresource {
+            name: "scale".into(),
+            kind: "Scale".into(),
+            group_version: Some(("autoscaling".into(), "v1".into())),
             verbs: STATUS_VERBS,
         });
     }

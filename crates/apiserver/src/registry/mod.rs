@@ -89,6 +89,8 @@ pub enum Generation {
     None,
     /// Whenever `spec` changes.
     Spec,
+    /// Whenever `spec` or an annotation changes.
+    SpecAndAnnotations,
     /// Whenever anything but metadata (and status, where that is a subresource) changes.
     Content,
 }

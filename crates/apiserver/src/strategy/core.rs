@@ -82,7 +82,7 @@ impl Strategy for ConfigMap {
         if size > MAX_DATA {
             errors.push(FieldError::new(
                 FieldErrorKind::TooLong,
-                "",
+                "[]",
                 format!("Too long: may not be more than {MAX_DATA} bytes"),
             ));
         }
