@@ -110,6 +110,8 @@ impl Blanker {
             "clusterIP" | "clusterIPs" if text.contains(['.', ':']) => self.numbered("ip", text),
             "continue" if !text.is_empty() => "<continue>".to_owned(),
             "storageVersionHash" => "<hash>".to_owned(),
+            // Prose: Kubernetes explains its fields and columns in its words, we in ours.
+            "description" => "<description>".to_owned(),
             _ => self.text(text),
         }
     }
