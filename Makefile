@@ -1,0 +1,55 @@
+# Everything that one does with this repository. The recipes only call cargo and scripts/, which can be used alone too.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# A shell that has not read rustup's environment file should find cargo all the same.
+export PATH := $(PATH):$(if $(CARGO_HOME),$(CARGO_HOME),$(HOME)/.cargo)/bin
+
+FERROVIRT := target/release/ferrovirt
+
+.PHONY: help run stop build test test-unit test-api test-kubectl reference-up reference-down lint fmt clean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name what; do printf '  make %-15s %s\n' "$$name" "$$what"; done
+
+run: build ## Start the local control plane in the background and say how to use it
+	@$(FERROVIRT) up
+
+stop: ## Stop the local control plane; its objects are there again after the next `make run`
+	@if [ -x $(FERROVIRT) ]; then $(FERROVIRT) down; else echo "Nothing was built, so nothing runs."; fi
+
+build: ## Install what is missing and build the release binary, target/release/ferrovirt
+	@scripts/setup.sh build
+	cargo build --locked --release --package ferrovirt
+
+test: ## All tests: Rust, the API suite and kubectl, on our server and on a real kube-apiserver
+	@scripts/test.sh
+
+test-unit: ## Only the Rust tests of the workspace
+	@scripts/test.sh rust
+
+test-api: ## Only the API suite, on our server and on a real kube-apiserver
+	@scripts/test.sh api
+
+test-kubectl: ## Only kubectl's commands, on our server and on a real kube-apiserver
+	@scripts/test.sh kubectl
+
+reference-up: ## Build and start a real etcd, kube-apiserver and controller manager on loopback
+	@scripts/setup.sh reference
+	@tests/reference/build.sh
+	@tests/reference/reference.sh up
+
+reference-down: ## Stop the reference and remove its state
+	@tests/reference/reference.sh down
+
+lint: ## rustfmt, clippy with warnings denied, licences and sources of the dependencies
+	@scripts/lint.sh
+
+fmt: ## Format the Rust code
+	cargo fmt --all
+
+clean: ## Remove what was built here (not the cache outside the tree, nor the cluster's state)
+	cargo clean

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Installs the packages that are missing for a purpose, and only those:
+#   setup.sh build       what building the release binary needs
+#   setup.sh lint        and the checks of `make lint`
+#   setup.sh test        and the tests
+#   setup.sh reference   what the reference cluster needs besides Go, which tests/reference/build.sh looks after
+# Packages are installed on Debian and Ubuntu as root; elsewhere this says what to install, and fails.
+set -euo pipefail
+
+purpose=${1:-build}
+packages=()
+
+need() { # need PACKAGE WHY TEST…: remembers the package unless the test passes
+  local package=$1 why=$2
+  shift 2
+  "$@" >/dev/null 2>&1 && return
+  echo "setup: $package is missing ($why)"
+  packages+=("$package")
+}
+
+needs_of_rust() {
+  command -v cargo >/dev/null || { echo "setup: Rust is missing; install it from https://rustup.rs and run this again" >&2; exit 1; }
+  # cc alone is not enough: it needs the C library's headers.
+  need build-essential "a linker, and a C compiler for the ring crate" cc -fsyntax-only -include stdlib.h -x c /dev/null
+  need ca-certificates "to fetch crates over HTTPS" test -s /etc/ssl/certs/ca-certificates.crt
+}
+needs_of_python() { need python3 "the dependency check and the foreign client of the tests" python3 -c 'import tomllib'; }
+needs_of_tests() { need python3-venv "the foreign client's own environment" python3 -c 'import venv, ensurepip'; }
+needs_of_reference() { need openssl "the reference cluster's certificates" openssl version; }
+
+needs_of_lint() {
+  local component
+  for component in rustfmt:fmt clippy:clippy; do
+    cargo "${component#*:}" --version >/dev/null 2>&1 && continue
+    command -v rustup >/dev/null || { echo "setup: cargo ${component#*:} is missing; install Rust's component ${component%:*}" >&2; exit 1; }
+    echo "setup: adding Rust's component ${component%:*} (for make lint)"
+    rustup component add "${component%:*}"
+  done
+}
+
+install() {
+  [ ${#packages[@]} -gt 0 ] || return 0
+  if ! command -v apt-get >/dev/null; then
+    echo "setup: packages are only installed on Debian and Ubuntu; please install what these packages hold there: ${packages[*]}" >&2
+    exit 1
+  fi
+  if [ "$(id -u)" != 0 ]; then
+    echo "setup: only root can install packages; please run: sudo apt-get install --no-install-recommends ${packages[*]}" >&2
+    exit 1
+  fi
+  echo "setup: apt-get install ${packages[*]}"
+  apt-get -qq update
+  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${packages[@]}" </dev/null
+}
+
+case $purpose in
+  build) needs_of_rust ;;
+  lint) needs_of_rust; needs_of_lint; needs_of_python ;;
+  test) needs_of_rust; needs_of_python; needs_of_tests; needs_of_reference ;;
+  reference) needs_of_reference ;;
+  *) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+esac
+install

@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# Runs the tests and cleans up after them, also when they fail or are interrupted:
+#   test.sh            everything
+#   test.sh rust       the Rust tests of the workspace
+#   test.sh api        the API suite, on our server and on the reference
+#   test.sh kubectl    kubectl's commands, on our server and on the reference
+# A phase that fails does not keep the later ones from running. Ends with a line per phase; fails when any phase failed.
+# The reference is a real kube-apiserver, built with Go. Where no Go is there nor can be fetched, what needs it is skipped, and said so.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+bin=${FERROVIRT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ferrovirt}/reference/bin
+target=${CARGO_TARGET_DIR:-target}/debug
+failed=0 report=
+
+say() { printf '\n== %s\n' "$*"; }
+note() { report+=$(printf '%-7s %-36s %5s s   %s' "$@")$'\n'; }
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/ferrovirt-test.XXXXXX") || exit 1
+mkdir "$work/tmp"
+# Whatever a test leaves behind goes with the directory.
+export TMPDIR=$work/tmp
+
+cleanup() {
+  local status=$?
+  trap - EXIT INT TERM HUP
+  stop_ours >/dev/null 2>&1
+  stop_reference >/dev/null 2>&1
+  rm -rf "$work"
+  exit $status
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+start_ours() { "$target/ferrovirt" up --state "$work/ours" --listen 127.0.0.1:0; }
+stop_ours() { [ ! -d "$work/ours" ] || "$target/ferrovirt" down --state "$work/ours"; }
+start_reference() { tests/reference/reference.sh up "$work/reference"; }
+stop_reference() { [ ! -d "$work/reference" ] || tests/reference/reference.sh down "$work/reference"; }
+
+# What a test program said about itself: the sum of its lines "N passed, N failed", or of cargo's.
+counts() {
+  sed -n 's/^\(test result: [^ ]* \)\{0,1\}\([0-9]* passed[,;] [0-9]* failed\).*/\2/p' "$1" \
+    | awk '{ passed += $1; failed += $3 } END { if (NR) print passed + 0 " passed, " failed + 0 " failed" }'
+}
+
+phase() { # phase NAME COMMAND…: status 3 means that it cannot be done here
+  local name=$1 started=$SECONDS status
+  shift
+  say "$name"
+  "$@" 2>&1 | tee "$work/log"
+  status=${PIPESTATUS[0]}
+  case $status in
+    0) note ok "$name" $((SECONDS - started)) "$(counts "$work/log")" ;;
+    3) note skipped "$name" $((SECONDS - started)) "$(tail -n 1 "$work/log")" ;;
+    *) note FAILED "$name" $((SECONDS - started)) "$(counts "$work/log")"; failed=1 ;;
+  esac
+  return "$status"
+}
+
+rust_tests() {
+  if cargo nextest --version >/dev/null 2>&1; then
+    # nextest leaves the examples in the docs to cargo.
+    cargo nextest run --locked --workspace && cargo test --locked --workspace --doc
+  else
+    cargo test --locked --workspace
+  fi
+}
+build() { cargo build --locked --package ferrovirt --package api-suite; }
+api_suite() { "$target/api-suite" --kubeconfig "$1"; }
+kubectl_commands() { tests/kubectl/run.sh --kubeconfig "$1" --kubectl "$bin/kubectl" --ferrovirt "$target/ferrovirt"; }
+
+on_a_cluster() { # on_a_cluster KUBECONFIG NAME: the black-box suites that were asked for
+  [ "$what" = kubectl ] || phase "API suite on $2" api_suite "$1"
+  [ "$what" = api ] || [ ! -x "$bin/kubectl" ] || phase "kubectl on $2" kubectl_commands "$1"
+}
+
+black_box() {
+  phase "build the server and the API suite" build || return
+  [ "$what" = api ] || phase "build kubectl" tests/reference/build.sh kubectl
+  if phase "start our server" start_ours; then on_a_cluster "$work/ours/kubeconfig" "our server"; fi
+  stop_ours
+  phase "build the reference" tests/reference/build.sh || return
+  if phase "start the reference" start_reference; then on_a_cluster "$work/reference/admin.kubeconfig" "the reference"; fi
+  stop_reference
+}
+
+what=${1:-all}
+case $what in all | rust | api | kubectl) ;; *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
+phase "install what is missing" scripts/setup.sh test || exit 1
+case $what in all | rust) phase "Rust tests" rust_tests ;; esac
+case $what in all | api | kubectl) black_box ;; esac
+
+say "summary"
+printf '%s' "$report"
+exit $failed
