@@ -132,7 +132,8 @@ start_apiserver() {
 start_controllers() {
   start kube-controller-manager --kubeconfig="$dir/controller-manager.kubeconfig" --bind-address=127.0.0.1 --secure-port=$(($1 + 3)) \
     --leader-elect=false --controllers="$controllers" --use-service-account-credentials --service-account-private-key-file="$pki/sa.key" \
-    --root-ca-file="$pki/ca.crt" --kube-api-qps=200 --kube-api-burst=400
+    --root-ca-file="$pki/ca.crt" --kube-api-qps=500 --kube-api-burst=1000 \
+    --concurrent-namespace-syncs=30
 }
 
 up() {

@@ -22,7 +22,8 @@ fn fixed(expression: &str) -> Regex {
     Regex::new(expression).expect("a fixed expression")
 }
 
-static UUID: LazyLock<Regex> = LazyLock::new(|| fixed(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"));
+static UUID: LazyLock<Regex> =
+    LazyLock::new(|| fixed(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"));
 static TIME: LazyLock<Regex> =
     LazyLock::new(|| fixed(r"\b(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d+)?(?:Z|[+-]\d\d:\d\d)"));
 static TOKEN: LazyLock<Regex> = LazyLock::new(|| fixed(r"\beyJ[\w-]{20,}\.[\w-]+\.[\w-]+"));
@@ -30,8 +31,9 @@ static CERTIFICATE: LazyLock<Regex> =
     LazyLock::new(|| fixed(r"(?s)-----BEGIN CERTIFICATE-----.*-----END CERTIFICATE-----\n?"));
 static HASH: LazyLock<Regex> = LazyLock::new(|| fixed(r"\bhash=[0-9A-F]{16,}"));
 /// Store-wide revisions that messages mention.
-static REVISION: LazyLock<Regex> =
-    LazyLock::new(|| fixed(r"(, current: |too old resource version: \d+ \(|ResourceVersion in (?:the precondition|record) \()(\d{2,})"));
+static REVISION: LazyLock<Regex> = LazyLock::new(|| {
+    fixed(r"(, current: |too old resource version: \d+ \(|ResourceVersion in (?:the precondition|record) \()(\d{2,})")
+});
 static TOKEN_VOLUME: LazyLock<Regex> = LazyLock::new(|| fixed(r"\bkube-api-access-[a-z0-9]{5}\b"));
 /// Refused patches are quoted with the whole object, in the order of Go's fields: too much for anyone to depend on.
 static QUOTED_OBJECT: LazyLock<Regex> = LazyLock::new(|| fixed(r#"(?s)Invalid value: "\{\\".*?\}": "#));
@@ -56,7 +58,8 @@ impl Blanker {
     fn learn_generated_names(&mut self, value: &Value) {
         match value {
             Value::Object(fields) => {
-                if let (Some(Value::String(prefix)), Some(Value::String(name))) = (fields.get("generateName"), fields.get("name"))
+                if let (Some(Value::String(prefix)), Some(Value::String(name))) =
+                    (fields.get("generateName"), fields.get("name"))
                     && name.len() > prefix.len()
                     && name.starts_with(prefix.as_str())
                     && !self.literals.iter().any(|(known, _)| known == name)
@@ -90,8 +93,8 @@ impl Blanker {
         if is_snapshot(fields) {
             blank_snapshot_version(&mut blanked);
         }
-        if fields.get("kind").and_then(Value::as_str) == Some("Table") {
-            blank_ages(&mut blanked);
+        if let Some(Value::Array(cells)) = blanked.get_mut("cells") {
+            blank_ages(cells);
         }
         Value::Object(blanked)
     }
@@ -106,7 +109,9 @@ impl Blanker {
 
     fn field(&mut self, key: &str, text: &str) -> String {
         match key {
-            "resourceVersion" if text.len() > 1 && text.bytes().all(|byte| byte.is_ascii_digit()) => self.numbered("rv", text),
+            "resourceVersion" if text.len() > 1 && text.bytes().all(|byte| byte.is_ascii_digit()) => {
+                self.numbered("rv", text)
+            }
             "clusterIP" | "clusterIPs" if text.contains(['.', ':']) => self.numbered("ip", text),
             "continue" if !text.is_empty() => "<continue>".to_owned(),
             "storageVersionHash" => "<hash>".to_owned(),
@@ -147,13 +152,16 @@ impl Blanker {
 /// Lists, tables and bookmarks carry the version of the whole store, which other cases move.
 fn is_snapshot(fields: &Map<String, Value>) -> bool {
     let kind = fields.get("kind").and_then(Value::as_str).unwrap_or_default();
-    kind == "Table" || fields.get("items").is_some_and(Value::is_array) || fields.get("type").and_then(Value::as_str) == Some("BOOKMARK")
+    kind == "Table"
+        || fields.get("items").is_some_and(Value::is_array)
+        || fields.get("type").and_then(Value::as_str) == Some("BOOKMARK")
 }
 
 fn blank_snapshot_version(fields: &mut Map<String, Value>) {
     for pointer in ["metadata", "object"] {
         let Some(Value::Object(inner)) = fields.get_mut(pointer) else { continue };
-        let metadata = if pointer == "object" { inner.get_mut("metadata").and_then(Value::as_object_mut) } else { Some(inner) };
+        let metadata =
+            if pointer == "object" { inner.get_mut("metadata").and_then(Value::as_object_mut) } else { Some(inner) };
         if let Some(Value::String(version)) = metadata.and_then(|metadata| metadata.get_mut("resourceVersion"))
             && version.starts_with('<')
         {
@@ -162,10 +170,9 @@ fn blank_snapshot_version(fields: &mut Map<String, Value>) {
     }
 }
 
-/// Ages in the cells of a table: columns of dates are given as the time that has passed.
-fn blank_ages(table: &mut Map<String, Value>) {
-    let Some(Value::Array(rows)) = table.get_mut("rows") else { return };
-    for cell in rows.iter_mut().filter_map(|row| row.get_mut("cells")?.as_array_mut()).flatten() {
+/// Ages in the cells of a table: dates are given there as the time that has passed.
+fn blank_ages(cells: &mut [Value]) {
+    for cell in cells {
         if let Value::String(text) = cell
             && AGE.is_match(text)
         {
@@ -178,7 +185,8 @@ fn blank_ages(table: &mut Map<String, Value>) {
 fn blank_time(time: &Captures<'_>, now: i64) -> String {
     const NEAR: i64 = 2 * 24 * 3600;
     let number = |index: usize| time[index].parse::<i64>().unwrap_or(0);
-    let seconds = days_since_epoch(number(1), number(2), number(3)) * 86400 + number(4) * 3600 + number(5) * 60 + number(6);
+    let seconds =
+        days_since_epoch(number(1), number(2), number(3)) * 86400 + number(4) * 3600 + number(5) * 60 + number(6);
     if (seconds - now).abs() > NEAR {
         return time[0].to_owned();
     }

@@ -48,7 +48,10 @@ impl Server {
 
     /// Sends a request and returns when the head of the answer is there.
     pub(crate) async fn open(&self, outgoing: &Outgoing) -> Result<Response<Body>> {
-        let mut request = Request::builder().method(&outgoing.method).uri(encode(&outgoing.path)).body(Body::from(outgoing.body.clone()))?;
+        let mut request = Request::builder()
+            .method(&outgoing.method)
+            .uri(encode(&outgoing.path))
+            .body(Body::from(outgoing.body.clone()))?;
         *request.headers_mut() = outgoing.headers.clone();
         let client = if outgoing.anonymous { &self.anonymous } else { &self.admin };
         client.send(request).await.with_context(|| format!("{} {}", outgoing.method, outgoing.path))
@@ -63,7 +66,12 @@ impl Server {
 
     async fn ask_patiently(&self, outgoing: &Outgoing) -> Result<Incoming> {
         let (head, body) = self.open(outgoing).await?.into_parts();
-        let body = body.collect().await.with_context(|| format!("reading the answer of {}", outgoing.path))?.to_bytes().to_vec();
+        let body = body
+            .collect()
+            .await
+            .with_context(|| format!("reading the answer of {}", outgoing.path))?
+            .to_bytes()
+            .to_vec();
         Ok(Incoming { status: head.status, headers: head.headers, body })
     }
 }

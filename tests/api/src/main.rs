@@ -20,6 +20,7 @@ use serde_json::Value;
 use crate::case::{Case, Suite};
 use crate::client::Server;
 use crate::compare::{Difference, compare};
+use crate::run::UsedNamespaces;
 
 /// Runs the API cases against a cluster and compares the answers with the recorded ones.
 #[derive(Debug, Parser)]
@@ -59,10 +60,15 @@ async fn main() -> Result<ExitCode> {
     let suite = Suite::new(arguments.suite.clone());
     let cases = suite.cases(arguments.filter.as_deref())?;
     let server = Server::from_kubeconfig(&arguments.kubeconfig).await?;
+    let used = UsedNamespaces::default();
     let outcomes = futures::stream::iter(&cases).map(|case| {
-        let (server, suite, record) = (&server, &suite, arguments.record);
+        let (server, suite, used, record) = (&server, &suite, &used, arguments.record);
         async move {
-            let outcome = if record { record_case(server, suite, case).await } else { check_case(server, suite, case).await };
+            let outcome = if record {
+                record_case(server, suite, used, case).await
+            } else {
+                check_case(server, suite, used, case).await
+            };
             (case, outcome.unwrap_or_else(Outcome::Broken))
         }
     });
@@ -75,22 +81,25 @@ async fn main() -> Result<ExitCode> {
             Outcome::Failed(_) | Outcome::Unstable(_) | Outcome::Broken(_) => failed += 1,
         }
     }
+    drop(outcomes);
+    used.delete(&server).await;
     println!("{passed} passed, {failed} failed");
     Ok(if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn check_case(server: &Server, suite: &Suite, case: &Case) -> Result<Outcome> {
-    let recorded = read_answer(&suite.answer_file(case)).context("no recorded answer; record it against the reference")?;
-    let answer = run::run(server, suite, case).await?;
+async fn check_case(server: &Server, suite: &Suite, used: &UsedNamespaces, case: &Case) -> Result<Outcome> {
+    let recorded =
+        read_answer(&suite.answer_file(case)).context("no recorded answer; record it against the reference")?;
+    let answer = run::run(server, suite, used, case).await?;
     let ignored: Vec<_> = case.differs.iter().map(|differs| differs.path.as_str()).collect();
     let differences = compare(&recorded, &answer, &ignored);
     Ok(if differences.is_empty() { Outcome::Passed } else { Outcome::Failed(differences) })
 }
 
 /// Two runs must agree before an answer counts as recorded.
-async fn record_case(server: &Server, suite: &Suite, case: &Case) -> Result<Outcome> {
-    let first = run::run(server, suite, case).await?;
-    let second = run::run(server, suite, case).await?;
+async fn record_case(server: &Server, suite: &Suite, used: &UsedNamespaces, case: &Case) -> Result<Outcome> {
+    let first = run::run(server, suite, used, case).await?;
+    let second = run::run(server, suite, used, case).await?;
     let differences = compare(&first, &second, &[]);
     if !differences.is_empty() {
         return Ok(Outcome::Unstable(differences));
@@ -128,7 +137,12 @@ fn report(case: &Case, outcome: &Outcome, show: usize) {
 fn show_differences(differences: &[Difference], show: usize, expected: &str) {
     let text = |value: &Option<Value>| value.as_ref().map_or_else(|| "nothing".to_owned(), ToString::to_string);
     for difference in differences.iter().take(show) {
-        println!("    {}\n      {expected} {}\n      got      {}", difference.path, text(&difference.expected), text(&difference.got));
+        println!(
+            "    {}\n      {expected} {}\n      got      {}",
+            difference.path,
+            text(&difference.expected),
+            text(&difference.got)
+        );
     }
     if differences.len() > show {
         println!("    … and {} more", differences.len() - show);

@@ -40,7 +40,9 @@ fn position(value: &Value, segment: &str) -> Option<Place> {
     let Some((key, wanted)) = segment.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')?.split_once('=')) else {
         return segment.parse().ok().map(Place::Index);
     };
-    let field = |element: &Value| key.split('.').try_fold(element, |value, part| value.get(part)).and_then(Value::as_str).map(str::to_owned);
+    let field = |element: &Value| {
+        key.split('.').try_fold(element, |value, part| value.get(part)).and_then(Value::as_str).map(str::to_owned)
+    };
     elements.iter().position(|element| field(element).as_deref() == Some(wanted)).map(Place::Index)
 }
 

@@ -1,6 +1,7 @@
 //! Runs one case: a fresh namespace, the steps, the blanked answer, and then everything is removed again.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -17,14 +18,34 @@ use crate::{pointer, watching};
 
 /// Response headers that are recorded wherever they occur.
 const HEADERS: [&str; 5] = ["content-type", "warning", "retry-after", "location", "allow"];
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The namespaces of cases that have ended. They are deleted when all cases have: a server that empties hundreds of namespaces has
+/// no time for the cases that wait for it.
+#[derive(Debug, Default)]
+pub(crate) struct UsedNamespaces(Mutex<Vec<String>>);
+
+impl UsedNamespaces {
+    fn add(&self, name: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(name.to_owned());
+    }
+
+    /// Asks the server to delete them; it takes its time for that.
+    pub(crate) async fn delete(self, server: &Server) {
+        for name in self.0.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            drop(server.ask(&simple(Method::DELETE, &format!("/api/v1/namespaces/{name}"), &Value::Null)).await);
+        }
+    }
+}
 
 /// Runs a case and returns its blanked answer.
-pub(crate) async fn run(server: &Server, suite: &Suite, case: &Case) -> Result<Value> {
+pub(crate) async fn run(server: &Server, suite: &Suite, used: &UsedNamespaces, case: &Case) -> Result<Value> {
     let unique = word();
     let namespace = format!("api-{}", word());
-    let variables = BTreeMap::from([("namespace".to_owned(), namespace.clone()), ("unique".to_owned(), unique.clone())]);
+    let variables =
+        BTreeMap::from([("namespace".to_owned(), namespace.clone()), ("unique".to_owned(), unique.clone())]);
     let mut conversation = Conversation { server, variables, background: HashMap::new(), created: Vec::new() };
+    used.add(&namespace);
     conversation.create_namespace(&namespace).await?;
     let outcome = conversation.all(suite, case).await;
     conversation.clean_up(&namespace).await;
@@ -119,7 +140,9 @@ impl Conversation<'_> {
             }
         }
         if !step.only.is_empty() {
-            let part = |place: &String| (place.clone(), pointer::get(&answer["body"], &self.fill(place)).cloned().unwrap_or(json!("<absent>")));
+            let part = |place: &String| {
+                (place.clone(), pointer::get(&answer["body"], &self.fill(place)).cloned().unwrap_or(json!("<absent>")))
+            };
             let parts: Map<String, Value> = step.only.iter().map(part).collect();
             answer["body"] = Value::Object(parts);
         }
@@ -167,7 +190,8 @@ impl Conversation<'_> {
 
     fn outgoing(&self, step: &Step) -> Result<Outgoing> {
         let request = self.fill(step.request.as_deref().ok_or_else(|| anyhow!("a step needs `request` or `collect`"))?);
-        let (method, path) = request.split_once(' ').ok_or_else(|| anyhow!("a request is `METHOD path`, not {request}"))?;
+        let (method, path) =
+            request.split_once(' ').ok_or_else(|| anyhow!("a request is `METHOD path`, not {request}"))?;
         let body = self.body(step)?;
         let mut headers = HeaderMap::new();
         headers.insert(USER_AGENT, HeaderValue::from_static("api-suite/1"));
@@ -183,7 +207,13 @@ impl Conversation<'_> {
             headers.insert(HeaderName::try_from(name.as_str())?, self.fill(value).parse()?);
         }
         let anonymous = self.identify(step.identity.as_ref(), &mut headers)?;
-        Ok(Outgoing { method: Method::from_bytes(method.as_bytes())?, path: path.trim().to_owned(), headers, body, anonymous })
+        Ok(Outgoing {
+            method: Method::from_bytes(method.as_bytes())?,
+            path: path.trim().to_owned(),
+            headers,
+            body,
+            anonymous,
+        })
     }
 
     /// Adds the headers that say who asks; true when the kubeconfig's own credentials must not be used.
@@ -249,7 +279,9 @@ impl Conversation<'_> {
         let path = outgoing.path.split('?').next().unwrap_or_default();
         let path = if outgoing.method == Method::POST { format!("{path}/{name}") } else { path.to_owned() };
         let cluster_scoped = metadata["namespace"].is_null();
-        let finalizers = metadata["finalizers"].as_array().is_some_and(|all| all.iter().any(|one| one.as_str().is_some_and(|one| one.contains("example"))));
+        let finalizers = metadata["finalizers"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(|one| one.as_str().is_some_and(|one| one.contains("example"))));
         self.created.push(Created { path, cluster_scoped, finalizers });
     }
 
@@ -289,10 +321,8 @@ impl Conversation<'_> {
             }
         }
         // No kubelet will confirm the end of a pod that has a node, so pods go at once.
-        for path in ["/pods?gracePeriodSeconds=0", ""] {
-            let delete = simple(Method::DELETE, &format!("/api/v1/namespaces/{namespace}{path}"), &Value::Null);
-            drop(self.server.ask(&delete).await);
-        }
+        let pods = format!("/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0");
+        drop(self.server.ask(&simple(Method::DELETE, &pods, &Value::Null)).await);
     }
 }
 
@@ -320,7 +350,8 @@ fn describe(step: &Step, incoming: &Incoming) -> Value {
 fn recorded_headers(step: &Step, headers: &HeaderMap) -> Value {
     let mut recorded = Map::new();
     for name in HEADERS.into_iter().chain(step.record_headers.iter().map(String::as_str)) {
-        let mut values: Vec<_> = headers.get_all(name).iter().map(|value| json!(String::from_utf8_lossy(value.as_bytes()))).collect();
+        let mut values: Vec<_> =
+            headers.get_all(name).iter().map(|value| json!(String::from_utf8_lossy(value.as_bytes()))).collect();
         match values.len() {
             0 => {}
             1 => drop(recorded.insert(name.to_owned(), values.remove(0))),

@@ -22,7 +22,8 @@ pub(crate) async fn read(response: Response<Body>, wanted: &Watch) -> Result<Val
     loop {
         while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = pending.drain(..=end).collect();
-            let event: Value = serde_json::from_slice(&line).unwrap_or_else(|_| json!({"text": String::from_utf8_lossy(&line)}));
+            let event: Value =
+                serde_json::from_slice(&line).unwrap_or_else(|_| json!({"text": String::from_utf8_lossy(&line)}));
             let ends_initial = ends_initial_events(&event);
             if event["type"] != "BOOKMARK" || ends_initial || wanted.keep_bookmarks {
                 events.push(event);
