@@ -5,8 +5,10 @@ use http::StatusCode;
 use http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderValue, VARY};
 use serde_json::{Value, json};
 
+use crate::controllers::builtin_priority;
 use crate::http::negotiate::Output;
 use crate::http::respond::{self, Answer};
+use crate::mounts::proxy::listing::{self, Listed};
 use crate::registry::{Resource, Snapshot, Subresource, compare_versions, join_api_version};
 use crate::server::{Call, Server};
 use crate::status::{ApiError, ApiResult};
@@ -84,7 +86,9 @@ fn paths(server: &Server) -> Vec<String> {
 fn all_groups(server: &Server, snapshot: &Snapshot) -> Vec<(String, Vec<String>)> {
     let mut groups: Vec<(String, Vec<String>)> =
         snapshot.groups().iter().filter(|(group, _)| !group.is_empty()).map(|(g, v)| (g.clone(), v.clone())).collect();
-    for (group, version, _) in server.mounts.listing() {
+    let mounted = server.mounts.listing().into_iter().map(|(group, version, _)| (group, version));
+    let proxied = server.mounts.proxied.listing().into_iter().map(|listed| (listed.group, listed.version));
+    for (group, version) in mounted.chain(proxied) {
         match groups.iter_mut().find(|(name, _)| *name == group) {
             Some((_, versions)) => versions.push(version),
             None => groups.push((group, vec![version])),
@@ -94,8 +98,19 @@ fn all_groups(server: &Server, snapshot: &Snapshot) -> Vec<(String, Vec<String>)
         versions.sort_by(|a, b| compare_versions(b, a));
         versions.dedup();
     }
-    groups.sort();
+    // Where two groups have a kind of the same name, clients take the one that comes first.
+    groups.sort_by_cached_key(|(group, versions)| (std::cmp::Reverse(priority(server, group, versions)), group.clone()));
     groups
+}
+
+/// As kube-apiserver orders groups: the one of `APIService` itself, then as those objects say.
+fn priority(server: &Server, group: &str, versions: &[String]) -> i64 {
+    if group == "apiregistration.k8s.io" {
+        return i64::MAX;
+    }
+    let proxied = versions.iter().filter_map(|version| server.mounts.proxied.priority(group, version)).max();
+    let own = versions.iter().find_map(|version| builtin_priority(group, version));
+    own.map(|(group, _)| i64::from(group)).or(proxied).unwrap_or(1000)
 }
 
 /// The aggregated document's version, when the client prefers it to the old form.
@@ -218,12 +233,12 @@ fn subresource_entry(resource: &Resource, sub: &Subresource) -> Value {
 fn aggregated(server: &Server, call: &Call, document_version: &str, core: bool) -> ApiResult<Answer> {
     let snapshot = server.registry.snapshot();
     let mut groups = if core { vec![(String::new(), vec!["v1".to_owned()])] } else { all_groups(server, &snapshot) };
-    let mounted = server.mounts.listing();
+    let (mounted, proxied) = (server.mounts.listing(), server.mounts.proxied.listing());
     let items: Vec<Value> = groups
         .iter_mut()
         .map(|(group, versions)| {
             let versions: Vec<Value> =
-                versions.iter().map(|version| aggregated_version(&snapshot, &mounted, group, version)).collect();
+                versions.iter().map(|version| aggregated_version(&snapshot, &mounted, &proxied, group, version)).collect();
             let metadata = if group.is_empty() { json!({}) } else { json!({"name": group}) };
             json!({"metadata": metadata, "versions": versions})
         })
@@ -254,13 +269,17 @@ fn aggregated(server: &Server, call: &Call, document_version: &str, core: bool) 
 fn aggregated_version(
     snapshot: &Snapshot,
     mounted: &[(String, String, Vec<Value>)],
+    proxied: &[Listed],
     group: &str,
     version: &str,
 ) -> Value {
+    if let Some(listed) = proxied.iter().find(|listed| listed.group == group && listed.version == version) {
+        return listed.aggregated();
+    }
     let mut resources: Vec<Value> =
         snapshot.of_group_version(group, version).iter().map(|resource| aggregated_resource(resource)).collect();
     for (_, _, entries) in mounted.iter().filter(|(g, v, _)| g == group && v == version) {
-        resources.extend(entries.iter().map(aggregated_mount));
+        resources.extend(listing::aggregated(entries));
     }
     json!({"version": version, "resources": resources, "freshness": "Current"})
 }
@@ -295,14 +314,6 @@ fn aggregated_resource(resource: &Resource) -> Value {
         entry["subresources"] = subs.into();
     }
     entry
-}
-
-/// A mounted entry of the old form, `virtualmachines/start`, in the aggregated one.
-fn aggregated_mount(entry: &Value) -> Value {
-    let name = entry["name"].as_str().unwrap_or_default();
-    let scope = if entry["namespaced"] == true { "Namespaced" } else { "Cluster" };
-    let kind = json!({"group": entry["group"], "version": entry["version"], "kind": entry["kind"]});
-    json!({"resource": name, "responseKind": kind, "scope": scope, "singularResource": entry["singularName"], "verbs": entry["verbs"]})
 }
 
 /// Lower-case hexadecimal.

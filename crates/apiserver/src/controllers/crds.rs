@@ -190,7 +190,7 @@ fn name_conditions(crd: &Value, conflict: Option<(&str, String)>) -> (Value, Val
 }
 
 /// Sets a condition; the transition time moves only with the status.
-fn set_condition(status: &mut Value, mut condition: Value, now: &str) {
+pub(super) fn set_condition(status: &mut Value, mut condition: Value, now: &str) {
     if !status.is_object() {
         *status = json!({});
     }

@@ -4,6 +4,7 @@
 //! keys in the queues of the controllers concerned. Each controller is one task that works its queue off and reads the
 //! newest state from the store, so an event says *that* something changed and never *what*.
 
+mod apiservices;
 mod crds;
 mod garbage;
 mod namespaces;
@@ -19,6 +20,7 @@ use tokio_util::task::TaskTracker;
 use crate::server::Server;
 use crate::store::{Event, WatchError};
 
+pub(crate) use apiservices::builtin_priority;
 pub(crate) use crds::load as load_crds;
 
 /// Runs the controllers of one server.
@@ -31,12 +33,14 @@ pub struct Housekeeper {
     crds: queue::Queue<String>,
     namespaces: queue::Queue<String>,
     garbage: garbage::Garbage,
+    apiservices: apiservices::ApiServices,
 }
 
 impl Housekeeper {
     /// Starts every controller; they end when `stop` is cancelled.
     pub fn start(server: Arc<Server>, stop: CancellationToken) -> Arc<Self> {
         server.admission.webhooks.load(&server.store);
+        server.mounts.proxied.load(&server.store);
         let keeper = Arc::new(Self {
             server,
             tracker: TaskTracker::new(),
@@ -45,10 +49,12 @@ impl Housekeeper {
             crds: queue::Queue::default(),
             namespaces: queue::Queue::default(),
             garbage: garbage::Garbage::default(),
+            apiservices: apiservices::ApiServices::default(),
         });
         keeper.spawn(crds::run(keeper.clone()));
         keeper.spawn(namespaces::run(keeper.clone()));
         keeper.spawn(garbage::run(keeper.clone()));
+        keeper.spawn(apiservices::run(keeper.clone()));
         keeper.follow_all();
         keeper
     }
@@ -134,6 +140,8 @@ impl Housekeeper {
         }
         self.server.identity.observe(event);
         self.server.admission.webhooks.observe(event);
+        self.server.mounts.proxied.observe(event);
+        self.apiservices.observe(&self.server, event);
         self.garbage.observe(event);
     }
 }

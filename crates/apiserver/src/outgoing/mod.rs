@@ -4,6 +4,8 @@
 //! endpoints each time. Failures are told in the words that kube-apiserver's clients know.
 
 pub mod endpoints;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod trust;
 
 use std::error::Error as StdError;

@@ -325,6 +325,7 @@ static TABLE: &[Row] = &[
         .with(&strategy::CRD),
     row("apiregistration.k8s.io", "v1", "apiservices", "APIService")
         .cluster()
+        .names(NameRule::PathSegment)
         .in_category(APIS)
         .status()
         .needs_version()

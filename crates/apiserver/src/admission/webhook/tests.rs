@@ -1,6 +1,5 @@
 //! Webhooks against a server in memory and a real TLS server on loopback.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
@@ -10,18 +9,12 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::UserInfo;
-use crate::auth::pki::Identity;
+use crate::outgoing::testing::Loopback;
 use crate::serve::erase;
 use crate::server::{Machine, Peer, Server};
 
@@ -44,19 +37,6 @@ impl Drop for World {
     }
 }
 
-fn acceptor(identity: &Identity) -> TlsAcceptor {
-    let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap();
-    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate], key)
-        .unwrap();
-    TlsAcceptor::from(Arc::new(config))
-}
-
 impl World {
     /// A world whose webhooks answer with what `decide` makes of path and request: the `response`, or nothing ever.
     async fn new(decide: impl Fn(&str, &Value) -> Option<Value> + Send + Sync + 'static) -> Self {
@@ -65,28 +45,10 @@ impl World {
         let (server, _) = crate::cluster::in_memory(home.path(), Arc::new(Machine), stop.clone()).await.unwrap();
         let names = ["hook.default.svc".to_owned(), "127.0.0.1".to_owned()];
         let identity = server.identity.pki().server_identity("hook", &names, SystemTime::now()).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let (asked, connections) = (Arc::default(), Arc::new(AtomicUsize::new(0)));
+        let asked = Arc::default();
         let hook = Webhook { asked: Arc::clone(&asked), decide: Arc::new(decide) };
-        let (tls, seen, ends) = (acceptor(&identity), connections.clone(), stop.clone());
-        tokio::spawn(async move {
-            loop {
-                let accepted = tokio::select! {
-                    () = ends.cancelled() => return,
-                    accepted = listener.accept() => accepted,
-                };
-                let (Ok((stream, _)), tls, hook) = (accepted, tls.clone(), hook.clone()) else { return };
-                seen.fetch_add(1, Ordering::Relaxed);
-                tokio::spawn(async move {
-                    let Ok(stream) = tls.accept(stream).await else { return };
-                    let service = service_fn(move |request| hook.clone().answer(request));
-                    let _ = hyper::server::conn::http1::Builder::new()
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
-                });
-            }
-        });
+        let answer = move |request| hook.clone().answer(request);
+        let Loopback { port, connections } = Loopback::start(&identity, None, stop.clone(), answer).await;
         Self { server, port, asked, connections, stop, _home: home }
     }
 
@@ -147,7 +109,7 @@ struct Webhook {
 }
 
 impl Webhook {
-    async fn answer(self, request: Request<hyper::body::Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    async fn answer(self, request: Request<hyper::body::Incoming>) -> Response<Full<Bytes>> {
         let path = request.uri().path().trim_start_matches('/').to_owned();
         let body = request.into_body().collect().await.unwrap().to_bytes();
         let review: Value = serde_json::from_slice(&body).unwrap();
@@ -160,7 +122,7 @@ impl Webhook {
             response["uid"] = request["uid"].clone();
         }
         let answer = json!({"kind": "AdmissionReview", "apiVersion": review["apiVersion"], "response": response});
-        Ok(Response::new(Full::new(Bytes::from(answer.to_string()))))
+        Response::new(Full::new(Bytes::from(answer.to_string())))
     }
 }
 
