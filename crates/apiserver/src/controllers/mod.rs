@@ -9,6 +9,8 @@ mod crds;
 mod garbage;
 mod namespaces;
 mod queue;
+mod record;
+mod volumes;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,6 +24,7 @@ use crate::store::{Event, WatchError};
 
 pub(crate) use apiservices::builtin_priority;
 pub(crate) use crds::load as load_crds;
+pub use volumes::Provisioner;
 
 /// Runs the controllers of one server.
 pub struct Housekeeper {
@@ -33,6 +36,7 @@ pub struct Housekeeper {
     crds: queue::Queue<String>,
     namespaces: queue::Queue<String>,
     garbage: garbage::Garbage,
+    volumes: volumes::Volumes,
     apiservices: apiservices::ApiServices,
 }
 
@@ -49,14 +53,21 @@ impl Housekeeper {
             crds: queue::Queue::default(),
             namespaces: queue::Queue::default(),
             garbage: garbage::Garbage::default(),
+            volumes: volumes::Volumes::default(),
             apiservices: apiservices::ApiServices::default(),
         });
         keeper.spawn(crds::run(keeper.clone()));
         keeper.spawn(namespaces::run(keeper.clone()));
         keeper.spawn(garbage::run(keeper.clone()));
+        keeper.spawn(volumes::run(keeper.clone()));
         keeper.spawn(apiservices::run(keeper.clone()));
         keeper.follow_all();
         keeper
+    }
+
+    /// Lets a provisioner make volumes for the storage classes that name it.
+    pub fn add_provisioner(&self, provisioner: Arc<dyn Provisioner>) {
+        self.volumes.add_provisioner(provisioner);
     }
 
     /// Waits until every task has ended.
@@ -143,5 +154,6 @@ impl Housekeeper {
         self.server.mounts.proxied.observe(event);
         self.apiservices.observe(&self.server, event);
         self.garbage.observe(event);
+        self.volumes.observe(event);
     }
 }

@@ -2,9 +2,18 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
 
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+
+use super::Housekeeper;
+use crate::status::ApiResult;
+
+/// How long a key waits after its work failed.
+const RETRY: Duration = Duration::from_millis(500);
 
 /// Keys that wait for their worker.
 pub struct Queue<K> {
@@ -77,6 +86,40 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
         Some(key)
     }
+}
+
+/// Works a queue off, one key at a time. A key whose work fails comes back a little later; one whose object is gone
+/// does not.
+pub(super) async fn work<K: Clone + Eq + Hash + std::fmt::Debug + Send + Sync + 'static>(
+    keeper: Arc<Housekeeper>,
+    controller: &'static str,
+    queue: fn(&Housekeeper) -> &Queue<K>,
+    reconcile: for<'a> fn(&'a Arc<Housekeeper>, &'a K) -> BoxFuture<'a, ApiResult<()>>,
+) {
+    loop {
+        let key = queue(&keeper).next().await;
+        match reconcile(&keeper, &key).await {
+            Err(error) if error.code() != http::StatusCode::NOT_FOUND => {
+                tracing::debug!(controller, ?key, %error, "not reconciled yet");
+                add_later(&keeper, queue, key, RETRY);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Adds a key after a while.
+pub(super) fn add_later<K: Clone + Eq + Hash + Send + Sync + 'static>(
+    keeper: &Arc<Housekeeper>,
+    queue: fn(&Housekeeper) -> &Queue<K>,
+    key: K,
+    after: Duration,
+) {
+    let later = keeper.clone();
+    keeper.spawn(async move {
+        tokio::time::sleep(after).await;
+        queue(&later).add(key);
+    });
 }
 
 #[cfg(test)]

@@ -82,8 +82,9 @@ impl Strategy for Volume {
         }
     }
 
-    fn prepare_create(&self, _server: &Server, object: &mut Value) -> ApiResult<()> {
-        object["status"] = json!({"phase": "Pending"});
+    fn prepare_create(&self, server: &Server, object: &mut Value) -> ApiResult<()> {
+        let now = crate::handlers::write::format_time(server.environment.now());
+        object["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": now});
         add_finalizer(object, VOLUME_IN_USE);
         Ok(())
     }
