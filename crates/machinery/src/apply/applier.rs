@@ -211,7 +211,7 @@ impl Request<'_> {
             }
         }
         change.take_from(self.schema, &mut managed, |_| false);
-        let time = if self.is_unchanged(&object) {
+        let time = if self.live.is_some_and(|live| entries::is_same_object(live, &object)) {
             previous.and_then(|entry| entry.time)
         } else {
             Some(time_text(writer.now))
@@ -222,14 +222,6 @@ impl Request<'_> {
         }
         entries::put(&mut object, entries::write(managed));
         Ok(object)
-    }
-
-    /// Whether applying made no difference to the live object.
-    fn is_unchanged(&self, object: &Value) -> bool {
-        let Some(live) = self.live else { return false };
-        let mut before = live.clone();
-        entries::take(&mut before);
-        before == *object
     }
 }
 

@@ -347,12 +347,16 @@ pub fn keep_times_if_unchanged(old: &Value, new: &mut Value) {
         return;
     }
     let written = take(new);
-    let rest_is_same = match (old.as_object(), new.as_object()) {
-        (Some(old), Some(new)) => old.len() == new.len() && old.iter().zip(new).all(same_but_managed_fields),
-        _ => false,
-    };
-    let kept = if rest_is_same { of(old).cloned() } else { written };
+    let kept = if is_same_object(old, new) { of(old).cloned() } else { written };
     put(new, kept.unwrap_or_default());
+}
+
+/// Whether `new`, which has no entries, is `old` but for its entries.
+pub(super) fn is_same_object(old: &Value, new: &Value) -> bool {
+    match (old.as_object(), new.as_object()) {
+        (Some(old), Some(new)) => old.len() == new.len() && old.iter().zip(new).all(same_but_managed_fields),
+        _ => old == new,
+    }
 }
 
 fn same_but_managed_fields(((old_name, old), (new_name, new)): ((&String, &Value), (&String, &Value))) -> bool {

@@ -149,7 +149,7 @@ impl FieldSet {
                 None => out.nodes.push(node.clone()),
                 Some(theirs) if theirs.member => {}
                 Some(theirs) => {
-                    out.push(&node.element, node.member, node.children.recursive_difference(&theirs.children))
+                    out.push(&node.element, node.member, node.children.recursive_difference(&theirs.children));
                 }
             }
         }

@@ -257,6 +257,7 @@ fn missing(path: &str) -> PatchError {
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "values are written in place")]
 mod tests {
     use serde_json::json;
 
@@ -345,7 +346,7 @@ mod tests {
         assert_eq!(error.code(), 413);
         assert_eq!(
             error.to_string(),
-            "Request entity is too large: The allowed maximum operations in a JSON patch is 10000, got 10001"
+            "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001"
         );
     }
 

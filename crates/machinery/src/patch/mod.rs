@@ -18,7 +18,7 @@ pub enum PatchError {
     Malformed(String),
     /// More operations than a server is willing to run: 413.
     #[error(
-        "Request entity is too large: The allowed maximum operations in a JSON patch is {}, got {count}",
+        "Request entity too large: The allowed maximum operations in a JSON patch is {}, got {count}",
         json::MAX_OPERATIONS
     )]
     TooManyOperations {

@@ -1,3 +1,5 @@
+#![expect(clippy::needless_pass_by_value, reason = "values are written in place")]
+
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -265,7 +267,7 @@ proptest! {
 
     #[test]
     fn an_empty_patch_changes_nothing(document in arbitrary_patch()) {
-        prop_assume!(document.is_object());
+        let document = json!({"spec": document});
         prop_assert_eq!(apply(&pod(), document.clone(), json!({})).unwrap(), document);
     }
 }
