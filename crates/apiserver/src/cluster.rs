@@ -117,7 +117,12 @@ pub async fn start(config: &Config) -> Result<Cluster, StartError> {
     let kubeconfig = write_kubeconfig(&config.directory, &pki, &url)?;
     let tokens = Tokens::new(static_tokens(config)?, ServiceAccountTokens::new(ISSUER, pki.service_account_key())?);
     let server = assemble(store, Identity::new(pki, tokens, &url), Arc::new(Machine));
+    let is_new = server.store.count("/namespaces", None) == 0;
     bootstrap::run(&server, address).await.map_err(StartError::Bootstrap)?;
+    if is_new {
+        // Nobody can have watched a cluster while it was being made.
+        let _ = server.store.compact(server.store.revision()).await;
+    }
     controllers::load_crds(&server);
     let stop = CancellationToken::new();
     let keeper = Housekeeper::start(server.clone(), stop.clone());

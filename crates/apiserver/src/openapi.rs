@@ -1,6 +1,8 @@
 //! OpenAPI v3: an index with a hash per group version, and the documents, made when somebody asks.
 
+use ferrovirt_machinery::openapi::{ResourceDoc, SchemaSource, SubresourceDoc, group_version_document};
 use http::StatusCode;
+use http::header::{CACHE_CONTROL, HeaderValue};
 use serde_json::{Map, Value, json};
 
 use crate::http::negotiate::Output;
@@ -10,7 +12,7 @@ use crate::server::{Call, Server};
 use crate::status::{ApiError, ApiResult};
 
 /// `/openapi/v3`
-pub fn index(server: &Server, _call: &Call) -> ApiResult<Answer> {
+pub fn index(server: &Server) -> Answer {
     let snapshot = server.registry.snapshot();
     let mut paths = Map::new();
     for (group, versions) in snapshot.groups() {
@@ -20,7 +22,11 @@ pub fn index(server: &Server, _call: &Call) -> ApiResult<Answer> {
             paths.insert(path, json!({"serverRelativeURL": url}));
         }
     }
-    Ok(respond::object(StatusCode::OK, &Output::JSON, &json!({"paths": paths})))
+    respond::bytes(
+        StatusCode::OK,
+        "text/plain; charset=utf-8",
+        respond::encode(&Output::JSON, &json!({"paths": paths})),
+    )
 }
 
 /// `/openapi/v3/api/v1`, `/openapi/v3/apis/G/V`
@@ -36,7 +42,15 @@ pub fn document(server: &Server, call: &Call) -> ApiResult<Answer> {
     if resources.is_empty() {
         return Err(ApiError::no_such_path());
     }
-    Err(ApiError::no_such_path())
+    let schemas: Vec<Option<Value>> = resources.iter().map(|resource| raw_schema(server, resource)).collect();
+    let docs: Vec<ResourceDoc<'_>> =
+        resources.iter().zip(&schemas).map(|(resource, schema)| describe(resource, schema.as_ref())).collect();
+    let mut answer = respond::object(StatusCode::OK, &Output::JSON, &group_version_document(&docs));
+    if call.query.get("hash").is_some() {
+        // A document is known by its hash and never changes under it.
+        answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+    }
+    Ok(answer)
 }
 
 fn document_path(group: &str, version: &str) -> String {
@@ -54,4 +68,33 @@ fn hash(snapshot: &Snapshot, group: &str, version: &str) -> String {
     }
     let digest = ring::digest::digest(&ring::digest::SHA512, text.as_bytes());
     crate::discovery::hex(digest.as_ref()).to_uppercase()
+}
+
+fn describe<'v>(resource: &'v Resource, schema: Option<&'v Value>) -> ResourceDoc<'v> {
+    let subresources = resource.subresources.iter().map(|sub| SubresourceDoc {
+        name: &sub.name,
+        kind: sub.group_version.as_ref().map(|(group, version)| (group.as_str(), version.as_str(), sub.kind.as_str())),
+        verbs: sub.verbs,
+    });
+    ResourceDoc {
+        group: &resource.group,
+        version: &resource.version,
+        kind: &resource.kind,
+        list_kind: if resource.verbs.contains(&"list") { &resource.list_kind } else { "" },
+        plural: &resource.plural,
+        namespaced: resource.namespaced,
+        verbs: resource.verbs,
+        subresources: subresources.collect(),
+        schema: if resource.custom.is_some() { SchemaSource::Custom(schema) } else { SchemaSource::BuiltIn },
+    }
+}
+
+/// The schema as the CRD's author wrote it, descriptions included.
+fn raw_schema(server: &Server, resource: &Resource) -> Option<Value> {
+    let custom = resource.custom.as_ref()?;
+    let key = crate::store::Key::new("apiextensions.k8s.io/customresourcedefinitions", "", custom.crd_name.as_str());
+    let crd = server.store.current(&key)?.body.value();
+    let versions = crd["spec"]["versions"].as_array()?;
+    let version = versions.iter().find(|version| version["name"] == *resource.version)?;
+    Some(version["schema"]["openAPIV3Schema"].clone())
 }

@@ -21,7 +21,7 @@ pub struct Selection<'a> {
 
 impl<'a> Selection<'a> {
     /// Checks that the resource knows every field that is selected by.
-    pub fn new(resource: &'a Resource, options: &ListOptions, _namespace: &str, _name: &str) -> ApiResult<Self> {
+    pub fn new(resource: &'a Resource, options: &ListOptions) -> ApiResult<Self> {
         let mut supported = vec!["metadata.name", "metadata.namespace"];
         if !resource.namespaced {
             supported.pop();
@@ -29,11 +29,9 @@ impl<'a> Selection<'a> {
         supported.extend(resource.strategy.selectable_fields());
         let custom = resource.custom.as_ref();
         supported.extend(custom.iter().flat_map(|custom| custom.selectable.iter().map(|(name, _)| name.as_str())));
-        options.fields.check(&supported).map_err(|error| {
-            let (group, kind) = (&resource.group, &resource.kind);
-            let _ = (group, kind);
-            ApiError::bad_request(error.to_string())
-        })?;
+        let plain = resource.custom.is_none() && resource.strategy.selectable_fields().is_empty();
+        let checked = if plain { options.fields.check_metadata_only() } else { options.fields.check(&supported) };
+        checked.map_err(|error| ApiError::bad_request(error.to_string()))?;
         let by_name_only = options
             .fields
             .requirements()

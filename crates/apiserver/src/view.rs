@@ -88,7 +88,7 @@ impl<'a> View<'a> {
                 self.write_tail(object, revision, out);
             }
             Shape::Object => write_value(&self.value(object, revision), out),
-            Shape::Metadata { version } => write_value(&metadata_only(self.value(object, revision), version), out),
+            Shape::Metadata { version, .. } => write_value(&metadata_only(self.value(object, revision), version), out),
             Shape::Table { version } => {
                 let value = self.value(object, revision);
                 write_value(
@@ -122,7 +122,7 @@ impl<'a> View<'a> {
     pub fn one_value(&self, code: StatusCode, value: Value) -> Answer {
         let shown = match self.output.shape {
             Shape::Object => value,
-            Shape::Metadata { version } => metadata_only(value, version),
+            Shape::Metadata { version, .. } => metadata_only(value, version),
             Shape::Table { version } => {
                 let meta = json!({"resourceVersion": value["metadata"]["resourceVersion"]});
                 self.table(version, &[Cow::Owned(value)], meta)
@@ -151,7 +151,7 @@ impl<'a> View<'a> {
 
     fn item(&self, object: &Object) -> Value {
         let mut value = self.value(object, object.revision);
-        if let Shape::Metadata { version } = self.output.shape {
+        if let Shape::Metadata { version, .. } = self.output.shape {
             return metadata_only(value, version);
         }
         self.strip_type(&mut value);
@@ -171,7 +171,7 @@ impl<'a> View<'a> {
     /// A list value around ready items.
     pub fn list_value(&self, items: Vec<Value>, meta: &Value) -> Value {
         let (api_version, kind) = match self.output.shape {
-            Shape::Metadata { version } => (format!("meta.k8s.io/{version}"), "PartialObjectMetadataList".to_owned()),
+            Shape::Metadata { version, .. } => (format!("meta.k8s.io/{version}"), "PartialObjectMetadataList".to_owned()),
             _ => (self.resource.api_version(), self.resource.list_kind.clone()),
         };
         json!({"apiVersion": api_version, "kind": kind, "metadata": meta, "items": items})
@@ -248,7 +248,7 @@ impl<'a> View<'a> {
                     "metadata": {"resourceVersion": revision.to_string()}, "columnDefinitions": null, "rows": [row],
                 })
             }
-            Shape::Metadata { version } => {
+            Shape::Metadata { version, .. } => {
                 json!({"kind": "PartialObjectMetadata", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": meta})
             }
             Shape::Object => {

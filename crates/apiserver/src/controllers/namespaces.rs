@@ -115,7 +115,7 @@ async fn tell(
     let now = format_time(keeper.server.environment.now());
     let resources: Vec<String> = left
         .iter()
-        .map(|(kind, count)| format!("{} has {count} resource instances", kind.trim_end_matches('.')))
+        .map(|(kind, count)| format!("{} has {count} resource instances", kind))
         .collect();
     finalizers.sort();
     let mut counted: Vec<(String, usize)> = Vec::new();

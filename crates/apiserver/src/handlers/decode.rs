@@ -51,6 +51,12 @@ pub fn clean(resource: &Resource, decoded: Decoded, validation: FieldValidation)
         );
         return Err(ApiError::bad_request(message));
     }
+    if resource.custom.is_some()
+        && let Some(metadata) = value.get("metadata")
+        && let Some(error) = ferrovirt_machinery::builtin::builtin_type_errors(ferrovirt_machinery::schema::meta::object_meta(), metadata)
+    {
+        return Err(cannot_be_handled(resource, &resource.kind, &resource.version, &error));
+    }
     let mut warnings = duplicates;
     if validation != FieldValidation::Ignore {
         warnings.extend(schema.unknown_fields(&value).into_iter().map(|path| format!("unknown field \"{path}\"")));
@@ -105,18 +111,22 @@ fn check_type(resource: &Resource, value: &mut Value, bytes: &[u8]) -> ApiResult
     }
     if other_kind || (!api_version.is_empty() && api_version != wanted) {
         let shown = if kind.is_empty() { &*resource.kind } else { &kind };
-        let known = ferrovirt_machinery::builtin::kind(group, version, &kind).is_some();
-        let why = if known {
-            let internal = if resource.group.is_empty() { "core" } else { resource.group.split('.').next().unwrap_or_default() };
-            format!("converting ({version}.{kind}) to ({internal}.{}): unknown conversion", resource.kind)
-        } else {
-            not_registered(shown, &api_version)
-        };
+        let why = wrong_kind(resource, &api_version, shown);
         return Err(cannot_be_handled(resource, shown, version, &why));
     }
     map.insert("apiVersion".into(), wanted.into());
     map.insert("kind".into(), resource.kind.to_string().into());
     Ok(())
+}
+
+/// What a decoder says of an object of another kind.
+pub(super) fn wrong_kind(resource: &Resource, api_version: &str, kind: &str) -> String {
+    let (group, version) = split_api_version(api_version);
+    if ferrovirt_machinery::builtin::kind(group, version, kind).is_none() {
+        return not_registered(kind, api_version);
+    }
+    let internal = if resource.group.is_empty() { "core" } else { resource.group.split('.').next().unwrap_or_default() };
+    format!("converting ({version}.{kind}) to ({internal}.{}): unknown conversion", resource.kind)
 }
 
 /// What a decoder says of a kind that it does not know.

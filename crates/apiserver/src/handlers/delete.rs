@@ -67,7 +67,7 @@ pub async fn delete_collection(
     let list_options = ListOptions::parse(&call.query, false)?;
     let output = Output::negotiate(&call.headers, &call.query)?;
     let options = delete_options(call, body).await?;
-    let selection = Selection::new(resource, &list_options, &path.namespace, "")?;
+    let selection = Selection::new(resource, &list_options)?;
     let namespace = (!path.namespace.is_empty()).then_some(path.namespace.as_str());
     let page = server.store.list(&resource.storage, namespace, None, None, None).map_err(ApiError::internal)?;
     let objects: Vec<_> = page.objects.into_iter().filter(|object| selection.matches(object)).collect();

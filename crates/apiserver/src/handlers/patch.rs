@@ -15,7 +15,7 @@ use crate::http::body::{self, Decoded, RequestBody};
 use crate::http::negotiate::Output;
 use crate::http::options::{FieldValidation, WriteOptions};
 use crate::http::respond::{self, Answer};
-use crate::registry::Resource;
+use crate::registry::{Resource, split_api_version};
 use crate::server::{Call, Server};
 use crate::status::{ApiError, ApiResult};
 use crate::view::View;
@@ -28,9 +28,7 @@ enum Patch {
     Apply(Value),
 }
 
-const BUILTIN_TYPES: &str = "application/json-patch+json, application/merge-patch+json, \
-    application/strategic-merge-patch+json, application/apply-patch+yaml, application/apply-patch+cbor";
-const CUSTOM_TYPES: &str = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml, application/apply-patch+cbor";
+const CUSTOM_TYPES: &str = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
 
 /// `patch`
 pub async fn patch(
@@ -103,10 +101,14 @@ fn parse(content_type: &str, bytes: &[u8], validation: FieldValidation) -> ApiRe
             .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
         Decoded { value: parsed.value, duplicates: parsed.duplicates }
     };
-    if validation == FieldValidation::Strict && !decoded.duplicates.is_empty() {
-        return Err(ApiError::bad_request(format!("strict decoding error: {}", decoded.duplicates.join(", "))));
+    let mut problems = decoded.duplicates;
+    if content_type == "application/json-patch+json" {
+        problems.extend(json::unknown_fields(&decoded.value));
     }
-    let warnings = if validation == FieldValidation::Warn { decoded.duplicates } else { Vec::new() };
+    if validation == FieldValidation::Strict && !problems.is_empty() {
+        return Err(bad_patch(&format!("strict decoding error: {}", problems.join(", "))));
+    }
+    let warnings = if validation == FieldValidation::Warn { problems } else { Vec::new() };
     let patch = match content_type {
         "application/json-patch+json" => Patch::Json(decoded.value),
         "application/merge-patch+json" => Patch::Merge(decoded.value),
@@ -139,7 +141,12 @@ fn patch_error(error: &PatchError) -> ApiError {
 fn undecodable(resource: &Resource, error: ApiError) -> ApiError {
     let prefix = format!("{} in version \"{}\" cannot be handled as a {}: ", resource.kind, resource.version, resource.kind);
     let Some(why) = error.message().strip_prefix(&prefix) else { return error };
-    let why = format!("Invalid value: <object>: {why}");
+    bad_patch(why)
+}
+
+/// 422 about the patch itself; kube-apiserver quotes the whole patch where we say what it is.
+fn bad_patch(why: &str) -> ApiError {
+    let why = format!("Invalid value: \"{{\\\"patch\\\"}}\": {why}");
     ApiError::invalid("", "", "", &[FieldError::new(FieldErrorKind::Invalid, "patch", why)])
 }
 
@@ -149,18 +156,27 @@ fn check_identity(resource: &Resource, new: &Value, old: Option<&Value>) -> ApiR
     let name = old["metadata"]["name"].as_str().unwrap_or_default();
     let given = new["metadata"]["name"].as_str().unwrap_or_default();
     if given != name {
-        let message = format!("the name of the object ({given}) does not match the name on the URL ({name})");
-        return Err(ApiError::bad_request(if given.is_empty() { "name must be provided".to_owned() } else { message }));
+        let message = match given {
+            "" => format!("the name of the object ({name} based on URL) was undeterminable: name must be provided"),
+            given => format!("the name of the object ({given}) does not match the name on the URL ({name})"),
+        };
+        return Err(ApiError::bad_request(message));
     }
     let namespace = old["metadata"]["namespace"].as_str().unwrap_or_default();
     super::create::check_namespace(resource, new, namespace)?;
-    if new["apiVersion"].as_str() != Some(&resource.api_version()) || new["kind"] != old["kind"] {
-        let (given, expected) = (new["apiVersion"].as_str().unwrap_or_default(), resource.api_version());
-        return Err(ApiError::bad_request(format!(
-            "the API version in the data ({given}) does not match the expected API version ({expected})"
-        )));
+    let (given, expected) = (new["apiVersion"].as_str().unwrap_or_default(), resource.api_version());
+    let kind = new["kind"].as_str().unwrap_or_default();
+    if given == expected && kind == &*resource.kind {
+        return Ok(());
     }
-    Ok(())
+    if resource.custom.is_some() {
+        let (field, value, wanted) =
+            if given == expected { ("kind", kind, resource.kind.to_string()) } else { ("apiVersion", given, expected) };
+        let why = format!("Invalid value: \"{value}\": must be {wanted}");
+        let (group, _) = split_api_version(given);
+        return Err(ApiError::invalid(group, kind, name, &[FieldError::new(FieldErrorKind::Invalid, field, why)]));
+    }
+    Err(bad_patch(&decode::wrong_kind(resource, given, kind)))
 }
 
 fn check_applied(resource: &Resource, applied: &Value, name: &str, namespace: &str) -> ApiResult<()> {
@@ -193,11 +209,11 @@ fn apply_patch(writer: &Writer<'_>, old: Option<&Value>, applied: &Value, option
     };
     let version = applied["metadata"]["resourceVersion"].as_str().map(str::to_owned);
     let mut merged = apply::apply(&schema, old, &applied, &apply_options).map_err(|error| apply_error(&error))?;
-    // An apply only checks the version when it names one.
+    // An apply only checks the version when it names one, and there is none to check on creation.
     match (version, old) {
-        (Some(version), _) => merged["metadata"]["resourceVersion"] = version.into(),
+        (Some(version), Some(_)) => merged["metadata"]["resourceVersion"] = version.into(),
         (None, Some(old)) => merged["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"].clone(),
-        (None, None) => {}
+        (_, None) => super::write::put_metadata(&mut merged, "resourceVersion", None),
     }
     Ok(merged)
 }

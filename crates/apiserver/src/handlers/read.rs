@@ -24,6 +24,7 @@ const FRESHNESS_PATIENCE: Duration = Duration::from_secs(3);
 /// `get`
 pub async fn get(server: &Arc<Server>, resource: &Resource, call: &Call) -> ApiResult<Answer> {
     let output = Output::negotiate(&call.headers, &call.query)?;
+    output.check_list(false, &resource.kind)?;
     let wanted = parse_version(call.query.get("resourceVersion"))?;
     wait_until_fresh(server, wanted.unwrap_or(0)).await?;
     let path = call.path()?;
@@ -105,8 +106,9 @@ struct Place {
 pub async fn list(server: &Arc<Server>, resource: &Resource, call: &Call) -> ApiResult<Answer> {
     let options = ListOptions::parse(&call.query, false)?;
     let output = Output::negotiate(&call.headers, &call.query)?;
+    output.check_list(true, &resource.list_kind)?;
     let path = call.path()?;
-    let selection = Selection::new(resource, &options, &path.namespace, &path.name)?;
+    let selection = Selection::new(resource, &options)?;
     let place = place(server, resource, &options, &path.namespace).await?;
     let namespace = (!path.namespace.is_empty()).then_some(path.namespace.as_str());
     let page = collect(server, resource, namespace, &selection, &place)?;
@@ -180,12 +182,14 @@ fn collect(
         Collected { revision: page.revision, objects: page.objects, remaining: page.remaining, next: None };
     let mut more = page.next;
     if !selection.is_everything() {
+        let last = collected.objects.last().map(|object| object.key.clone());
         collected.objects.retain(|object| selection.matches(object));
         if let Some(limit) = place.limit
-            && collected.objects.len() > limit
+            && collected.objects.len() >= limit
         {
             collected.objects.truncate(limit);
-            more = true;
+            // More may follow; whether any of it matches is found out by asking.
+            more = collected.objects.last().map(|object| &object.key) != last.as_ref();
         }
     }
     if more && let Some(last) = collected.objects.last() {

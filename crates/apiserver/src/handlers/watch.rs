@@ -43,7 +43,7 @@ pub async fn watch(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call) 
         options.fields = ferrovirt_machinery::selector::FieldSelector::parse(&format!("metadata.name={}", path.name))
             .map_err(|error| ApiError::bad_request(error.to_string()))?;
     }
-    Selection::new(resource, &options, &path.namespace, &path.name)?;
+    Selection::new(resource, &options)?;
     let tail = Tail::start(
         server.clone(),
         resource.clone(),
@@ -82,6 +82,8 @@ struct Tail {
     told: Revision,
     first_row: bool,
     finished: bool,
+    /// What the client wants to see next is gone from the history.
+    lost: bool,
 }
 
 enum Step {
@@ -114,11 +116,16 @@ impl Tail {
             if wants_initial {
                 initial = page.objects;
             }
-        } else {
-            wait_until_fresh(&server, from).await?;
         }
-        let log =
-            server.store.watch(&resource.storage, namespace, from).map_err(|error| too_old(&server, &error, from))?;
+        let head = server.store.revision();
+        let (log, lost) = match server.store.watch(&resource.storage, namespace, from.min(head)) {
+            Ok(log) => (log, false),
+            // The client is told inside the stream, as kube-apiserver does.
+            Err(WatchError::Compacted { .. }) => {
+                (server.store.watch(&resource.storage, namespace, head).map_err(ApiError::internal)?, true)
+            }
+            Err(error) => return Err(ApiError::internal(error)),
+        };
         let life = options
             .timeout_seconds
             .unwrap_or_else(|| DEFAULT_LIFE_SECONDS + rand::random_range(0..DEFAULT_LIFE_SECONDS));
@@ -136,6 +143,7 @@ impl Tail {
             told: from,
             first_row: true,
             finished: false,
+            lost,
             options,
         })
     }
@@ -172,6 +180,9 @@ impl Tail {
     }
 
     async fn step(&mut self) -> Step {
+        if self.lost {
+            return Step::Lost(self.told);
+        }
         let bookmark_at = if self.options.bookmarks { self.next_bookmark } else { self.deadline };
         tokio::select! {
             biased;
@@ -214,6 +225,10 @@ impl Tail {
     }
 
     fn write_event(&mut self, event: &Event, out: &mut BytesMut) {
+        if event.revision <= self.told {
+            // The client asked to start later than now.
+            return;
+        }
         self.told = event.revision;
         let Some(selection) = self.selection() else { return };
         let is = event.object.as_ref().filter(|object| selection.matches(object));
@@ -228,7 +243,7 @@ impl Tail {
     }
 
     fn selection(&self) -> Option<Selection<'_>> {
-        Selection::new(&self.resource, &self.options, "", "").ok()
+        Selection::new(&self.resource, &self.options).ok()
     }
 
     fn write_object(&mut self, kind: &str, object: &Object, revision: Revision, out: &mut BytesMut) {
@@ -272,11 +287,4 @@ fn write_frame(kind: &str, object: &Value, out: &mut BytesMut) {
 
 fn expired(at: Revision, compacted: Revision) -> ApiError {
     ApiError::expired(format!("too old resource version: {at} ({})", compacted + 1))
-}
-
-fn too_old(server: &Server, error: &WatchError, from: Revision) -> ApiError {
-    match error {
-        WatchError::Compacted { .. } => expired(from, server.store.compacted()),
-        other => ApiError::internal(other),
-    }
 }

@@ -114,6 +114,7 @@ impl Writer<'_> {
         self.default(&mut object);
         self.drop_foreign_status(&mut object);
         resource.strategy.prepare_create(self.server, &mut object)?;
+        self.settle(&mut object);
         if resource.rules.generation != Generation::None {
             object["metadata"]["generation"] = 1.into();
         }
@@ -133,7 +134,16 @@ impl Writer<'_> {
         if let Some(custom) = &self.resource.custom {
             custom.schema.apply_defaults(object);
         }
+        self.settle(object);
         self.resource.strategy.default(object);
+        self.settle(object);
+    }
+
+    /// Built-in kinds have the form that their Go types give them.
+    fn settle(&self, object: &mut Value) {
+        if self.resource.custom.is_none() {
+            crate::strategy::settle(&self.resource.api_version(), &self.resource.kind, object);
+        }
     }
 
     fn fill_new_metadata(&self, object: &mut Value) {
@@ -234,8 +244,10 @@ impl Writer<'_> {
         put_metadata(&mut new, "managedFields", managed);
         if self.subresource == "status" {
             resource.strategy.prepare_status_update(&mut new, old);
+            self.settle(&mut new);
         } else {
             resource.strategy.prepare_update(self.server, &mut new, old);
+            self.settle(&mut new);
             self.bump_generation(old, &mut new);
         }
         let mut errors = names::validate_object_meta_update(&new["metadata"], &old["metadata"], "metadata");
@@ -271,11 +283,11 @@ impl Writer<'_> {
     /// Metadata that clients cannot change.
     fn keep_owned_metadata(&self, old: &Value, new: &mut Value) {
         let Value::Object(metadata) = &mut new["metadata"] else { return };
-        for field in ["generation", "resourceVersion"] {
+        for field in ["generation", "resourceVersion", "creationTimestamp"] {
             put(metadata, field, old["metadata"].get(field).cloned());
         }
         // Left out means unchanged; another value is refused by the checks.
-        for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        for field in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
             if !metadata.contains_key(field) {
                 put(metadata, field, old["metadata"].get(field).cloned());
             }
@@ -446,7 +458,7 @@ impl From<WriteError> for CommitError {
     }
 }
 
-fn put_metadata(object: &mut Value, key: &str, value: Option<Value>) {
+pub(super) fn put_metadata(object: &mut Value, key: &str, value: Option<Value>) {
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
         put(metadata, key, value);
     }

@@ -34,6 +34,8 @@ pub enum Shape {
     Metadata {
         /// `v1` or `v1beta1`.
         version: &'static str,
+        /// Asked for as a list.
+        list: bool,
     },
 }
 
@@ -71,6 +73,20 @@ impl Output {
         }
         let clauses = parse(&accept);
         clauses.iter().find_map(|clause| serve(clause, pretty)).ok_or_else(|| ApiError::not_acceptable(OFFERED))
+    }
+
+    /// Metadata of one object and of a list are asked for by different names.
+    pub fn check_list(&self, is_list: bool, kind: &str) -> ApiResult<()> {
+        let Shape::Metadata { list, .. } = self.shape else { return Ok(()) };
+        if list == is_list {
+            return Ok(());
+        }
+        let message = if is_list {
+            format!("you requested PartialObjectMetadata, but the requested object is a list (*core.{kind})")
+        } else {
+            format!("you requested PartialObjectMetadataList, but the requested object is not a list (*core.{kind})")
+        };
+        Err(ApiError::new(http::StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message))
     }
 
     /// The `Content-Type` of the answer.
@@ -120,7 +136,8 @@ fn serve(clause: &Clause<'_>, pretty: bool) -> Option<Output> {
             };
             match kind {
                 "Table" => Shape::Table { version },
-                "PartialObjectMetadata" | "PartialObjectMetadataList" => Shape::Metadata { version },
+                "PartialObjectMetadata" => Shape::Metadata { version, list: false },
+                "PartialObjectMetadataList" => Shape::Metadata { version, list: true },
                 _ => return None,
             }
         }

@@ -84,8 +84,10 @@ impl ListOptions {
         let options = Self {
             labels,
             fields,
-            resource_version: parse_version(query.get("resourceVersion"))
-                .map_err(|error| ApiError::bad_request(format!("invalid resource version: {error}")))?,
+            resource_version: parse_version(query.get("resourceVersion")).map_err(|error| match watch {
+                true => error,
+                false => ApiError::bad_request(format!("invalid resource version: {error}")),
+            })?,
             version_match: None,
             limit: limit.and_then(|limit| usize::try_from(limit).ok()).filter(|limit| *limit > 0),
             continue_token: query.get("continue").filter(|token| !token.is_empty()).map(str::to_owned),
@@ -111,17 +113,11 @@ impl ListOptions {
                     "resourceVersionMatch",
                     "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
                 );
-            } else if self.send_initial_events.is_some() {
-                if asked != "NotOlderThan" {
-                    if asked.is_empty() {
-                        forbid(
-                            "resourceVersionMatch",
-                            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-                        );
-                    } else {
-                        errors.push(unsupported_match(asked, &["NotOlderThan"]));
-                    }
-                }
+            }
+            if self.send_initial_events.is_some() && asked.is_empty() {
+                forbid("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
+            } else if !asked.is_empty() && asked != "NotOlderThan" {
+                errors.push(unsupported_match(asked, &["NotOlderThan"]));
             }
         } else {
             if self.send_initial_events.is_some() {
