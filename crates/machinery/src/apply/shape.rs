@@ -155,7 +155,8 @@ pub(super) fn empty_object() -> &'static Value {
 
 /// Members that kube-apiserver's typed objects of a built-in definition always have, with the values that they have
 /// when nobody has set them: Go structs that are not pointers are `{}`, required lists and pointers `null`, required
-/// texts empty. Whoever creates an object does not add them, so they are not owned for being there.
+/// texts empty. Whoever creates an object does not add them, so they are not owned for being there. The list comes from
+/// `default` and `required` in kube-apiserver's OpenAPI documents.
 pub(super) fn always_present(schema: Option<&Schema>) -> Option<&'static Map<String, Value>> {
     static FACTS: LazyLock<BTreeMap<String, Map<String, Value>>> =
         LazyLock::new(|| serde_json::from_str(include_str!("always_present.json")).unwrap_or_default());
