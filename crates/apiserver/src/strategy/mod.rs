@@ -11,6 +11,7 @@ mod pod;
 mod policy;
 mod registration;
 mod service;
+mod shape;
 mod storage;
 mod workload;
 
@@ -23,6 +24,7 @@ pub use self::pod::POD;
 pub use self::policy::{BINDING, NETWORK_POLICY, PDB, PRIORITY_CLASS};
 pub use self::registration::{API_SERVICE, CRD, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS};
 pub use self::service::SERVICE;
+pub use self::shape::settle;
 pub use self::storage::{PV, PVC, STORAGE_CLASS};
 pub use self::workload::{
     CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, POD_TEMPLATE, REPLICA_SET, REPLICATION_CONTROLLER, STATEFUL_SET,
