@@ -35,8 +35,10 @@ static REVISION: LazyLock<Regex> = LazyLock::new(|| {
     fixed(r"(, current: |too old resource version: \d+ \(|ResourceVersion in (?:the precondition|record) \()(\d{2,})")
 });
 static TOKEN_VOLUME: LazyLock<Regex> = LazyLock::new(|| fixed(r"\bkube-api-access-[a-z0-9]{5}\b"));
-/// Refused patches are quoted with the whole object, in the order of Go's fields: too much for anyone to depend on.
-static QUOTED_OBJECT: LazyLock<Regex> = LazyLock::new(|| fixed(r#"(?s)Invalid value: "\{\\".*?\}": "#));
+/// Some messages quote a whole object, either in the order of Go's fields or with the names of Go's internal fields: too much for
+/// anyone to depend on.
+static QUOTED_OBJECT: LazyLock<Regex> =
+    LazyLock::new(|| fixed(r#"(?s)Invalid value: (?:"\{\\".*?\}"|\[?\{"[A-Z].*?\}\]?): "#));
 static AGE: LazyLock<Regex> = LazyLock::new(|| fixed(r"^(\d+[dhms]){1,2}$"));
 
 impl Blanker {
@@ -92,6 +94,9 @@ impl Blanker {
             keys.into_iter().map(|key| (self.text(key), self.value(&fields[key], key))).collect();
         if is_snapshot(fields) {
             blank_snapshot_version(&mut blanked);
+        }
+        if let Some(Value::Array(columns)) = blanked.get_mut("columnDefinitions") {
+            blank_descriptions(columns);
         }
         if let Some(Value::Array(cells)) = blanked.get_mut("cells") {
             blank_ages(cells);
@@ -170,6 +175,13 @@ fn blank_snapshot_version(fields: &mut Map<String, Value>) {
     }
 }
 
+/// What columns are for is prose, which every server words for itself.
+fn blank_descriptions(columns: &mut [Value]) {
+    for description in columns.iter_mut().filter_map(|column| column.get_mut("description")) {
+        *description = Value::String("<description>".to_owned());
+    }
+}
+
 /// Ages in the cells of a table: dates are given there as the time that has passed.
 fn blank_ages(cells: &mut [Value]) {
     for cell in cells {
@@ -244,5 +256,9 @@ mod tests {
     fn quoted_objects_are_blanked() {
         let message = r#"patch: Invalid value: "{\"a\":{\"b\":\"c\"}}": unknown field "a""#;
         assert_eq!(Blanker::new(&[]).text(message), r#"patch: Invalid value: <object>: unknown field "a""#);
+        let message = r#"spec.versions: Invalid value: [{"Name":"v1","Schema":null}]: must have one"#;
+        assert_eq!(Blanker::new(&[]).text(message), "spec.versions: Invalid value: <object>: must have one");
+        let message = r#"Invalid value: {"a":"b"}: does not match"#;
+        assert_eq!(Blanker::new(&[]).text(message), message);
     }
 }
