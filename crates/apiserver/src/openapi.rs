@@ -40,7 +40,9 @@ pub fn document(server: &Server, call: &Call) -> ApiResult<Answer> {
     let snapshot = server.registry.snapshot();
     let resources = snapshot.of_group_version(&group, &version);
     if resources.is_empty() {
-        return Err(ApiError::no_such_path());
+        let mut nothing = respond::bytes(StatusCode::NOT_FOUND, "", bytes::Bytes::new());
+        nothing.headers_mut().remove(http::header::CONTENT_TYPE);
+        return Ok(nothing);
     }
     let schemas: Vec<Option<Value>> = resources.iter().map(|resource| raw_schema(server, resource)).collect();
     let docs: Vec<ResourceDoc<'_>> =

@@ -69,6 +69,21 @@ fn push_escaped(out: &mut String, c: char) {
     }
 }
 
+/// A JSON value as Go's `%v` prints it: `map[a:1 b:[x y]]`.
+pub fn go_map(value: &serde_json::Value) -> String {
+    use serde_json::Value;
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(list) => format!("[{}]", list.iter().map(go_map).collect::<Vec<_>>().join(" ")),
+        Value::Object(map) => {
+            let fields: Vec<String> = map.iter().map(|(key, value)| format!("{key}:{}", go_map(value))).collect();
+            format!("map[{}]", fields.join(" "))
+        }
+        other => other.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ferrovirt_machinery::apply::{self, ApplyError, ApplyOptions, Conflict};
 use ferrovirt_machinery::error::{FieldError, FieldErrorKind};
+use ferrovirt_machinery::quote::go_map;
 use ferrovirt_machinery::patch::{PatchError, json, merge, strategic};
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -28,6 +29,7 @@ enum Patch {
     Apply(Value),
 }
 
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const CUSTOM_TYPES: &str = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
 
 /// `patch`
@@ -66,7 +68,7 @@ pub async fn patch(
         };
         let incoming =
             decode::clean(resource, Decoded { value: patched, duplicates: Vec::new() }, options.field_validation)
-                .map_err(|error| undecodable(resource, error))?;
+                .map_err(|error| undecodable(resource, &patch, error))?;
         *noticed.lock() = incoming.warnings;
         check_identity(resource, &incoming.value, old)?;
         Ok(incoming.value)
@@ -98,7 +100,10 @@ fn parse(content_type: &str, bytes: &[u8], validation: FieldValidation) -> ApiRe
         })?
     } else {
         let parsed = ferrovirt_machinery::json::parse_strict(bytes)
-            .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
+            .map_err(|error| match content_type {
+                STRATEGIC => ApiError::bad_request(error.to_string()),
+                _ => ApiError::bad_request(format!("error decoding patch: {error}")),
+            })?;
         Decoded { value: parsed.value, duplicates: parsed.duplicates }
     };
     let mut problems = decoded.duplicates;
@@ -138,10 +143,17 @@ fn patch_error(error: &PatchError) -> ApiError {
 }
 
 /// A patch whose result is not an object of the kind is the patch's fault.
-fn undecodable(resource: &Resource, error: ApiError) -> ApiError {
+fn undecodable(resource: &Resource, patch: &Patch, error: ApiError) -> ApiError {
     let prefix = format!("{} in version \"{}\" cannot be handled as a {}: ", resource.kind, resource.version, resource.kind);
     let Some(why) = error.message().strip_prefix(&prefix) else { return error };
-    bad_patch(why)
+    match patch {
+        Patch::Strategic(patch) => {
+            let why = if why.contains("cannot unmarshal string into") { "cannot restore struct from: string" } else { why };
+            let why = format!("Invalid value: \"{}\": {why}", go_map(patch));
+            ApiError::invalid("", "", "", &[FieldError::new(FieldErrorKind::Invalid, "patch", why)])
+        }
+        _ => bad_patch(why),
+    }
 }
 
 /// 422 about the patch itself; kube-apiserver quotes the whole patch where we say what it is.

@@ -94,8 +94,43 @@ fn replace(mut object: Value, scale: &Value, paths: &ScalePaths, name: &str) -> 
     Ok(object)
 }
 
+/// Replicas that cannot be read as a number would break every reader of the scale.
+pub(super) fn accessor_error(object: &Value, pointer: &str) -> Option<FieldError> {
+    let path = pointer.replace('/', ".");
+    let mut place = object;
+    let parts: Vec<&str> = pointer.split('/').skip(1).collect();
+    let complain = |value: &Value, expected: &str| {
+        let (shown, kind) = go_value(value)?;
+        let why = format!("Invalid value: 0: {path} accessor error: {shown} is of the type {kind}, expected {expected}");
+        Some(FieldError::new(FieldErrorKind::Invalid, path.clone(), why))
+    };
+    for (index, part) in parts.iter().enumerate() {
+        let Value::Object(map) = place else { return complain(place, "map[string]interface{}") };
+        place = map.get(*part)?;
+        if index + 1 == parts.len() && !place.is_i64() && !place.is_null() {
+            return complain(place, "int64");
+        }
+    }
+    None
+}
+
+/// A value and its type as Go prints them.
+fn go_value(value: &Value) -> Option<(String, &'static str)> {
+    Some(match value {
+        Value::Null => return None,
+        Value::Bool(flag) => (flag.to_string(), "bool"),
+        Value::Number(number) => (number.to_string(), "float64"),
+        Value::String(text) => (text.clone(), "string"),
+        Value::Array(list) => {
+            let list: Vec<String> = list.iter().filter_map(|item| go_value(item).map(|(text, _)| text)).collect();
+            (format!("[{}]", list.join(" ")), "[]interface {}")
+        }
+        Value::Object(_) => (ferrovirt_machinery::quote::go_map(value), "map[string]interface {}"),
+    })
+}
+
 /// Sets a value at a JSON pointer, making the objects on the way.
-fn set(object: &mut Value, pointer: &str, value: Value) {
+pub(crate) fn set(object: &mut Value, pointer: &str, value: Value) {
     let mut place = object;
     for part in pointer.split('/').skip(1) {
         if !place.is_object() {
@@ -106,14 +141,16 @@ fn set(object: &mut Value, pointer: &str, value: Value) {
     *place = value;
 }
 
-fn paths(resource: &Resource) -> ScalePaths {
+/// Where a kind has its replicas.
+pub(crate) fn paths(resource: &Resource) -> ScalePaths {
     match resource.custom.as_ref().and_then(|custom| custom.scale.clone()) {
         Some(paths) => paths,
         None => ScalePaths { spec: "/spec/replicas".into(), status: "/status/replicas".into(), selector: None },
     }
 }
 
-fn scale_of(object: &Value, paths: &ScalePaths) -> Value {
+/// The `Scale` of an object.
+pub(crate) fn scale_of(object: &Value, paths: &ScalePaths) -> Value {
     let at = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
     let mut metadata = serde_json::Map::new();
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {

@@ -79,6 +79,26 @@ async fn token(server: &Arc<Server>, call: &Call, body: RequestBody) -> ApiResul
     let path = call.path()?;
     let output = Output::negotiate(&call.headers, &call.query)?;
     let request = object(call, body).await?;
+    let mut request = request;
+    request["apiVersion"] = "authentication.k8s.io/v1".into();
+    request["kind"] = "TokenRequest".into();
+    if let Some(schema) = ferrovirt_machinery::builtin::schema("authentication.k8s.io", "v1", "TokenRequest") {
+        super::decode::clean_metadata(&mut request);
+        if request["spec"]["expirationSeconds"].is_null() {
+            request["spec"]["expirationSeconds"] = 3600.into();
+        }
+        let reset = ferrovirt_machinery::apply::reset_by_main();
+        let manager = call.manager(call.query.get("fieldManager"));
+        let now = server.environment.now();
+        let writer = ferrovirt_machinery::apply::Writer {
+            manager: &manager,
+            api_version: "authentication.k8s.io/v1",
+            subresource: "token",
+            reset,
+            now,
+        };
+        ferrovirt_machinery::apply::update(&schema, None, &mut request, &writer);
+    }
     let answer = server.identity.issue_token(server, &path.namespace, &path.name, request)?;
     Ok(respond::object(StatusCode::CREATED, &output, &answer))
 }

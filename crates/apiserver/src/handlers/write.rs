@@ -369,10 +369,12 @@ impl Writer<'_> {
 
     fn validate_schema(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let Some(custom) = &self.resource.custom else { return Vec::new() };
-        match old {
+        let mut errors = match old {
             None => custom.schema.validate(object),
             Some(old) => custom.schema.validate_update(old, object),
-        }
+        };
+        errors.extend(custom.scale.as_ref().and_then(|paths| super::scale::accessor_error(object, &paths.spec)));
+        errors
     }
 
     fn refuse(&self, object: &Value, errors: &[FieldError]) -> ApiResult<()> {

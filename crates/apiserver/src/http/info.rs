@@ -36,7 +36,8 @@ impl RequestInfo {
     /// Parses a request line. Never fails: what is not a resource path is a path.
     pub fn parse(method: &Method, path: &str, query: &[(String, String)]) -> Self {
         let mut info = Self { path: path.to_owned(), verb: method.as_str().to_ascii_lowercase(), resource: None };
-        let segments: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+        // An empty segment inside is kept: /namespaces//pods means the pods of all namespaces.
+        let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
         let (group, version, mut rest) = match segments.as_slice() {
             ["api", version, rest @ ..] => ("", *version, rest),
             ["apis", group, version, rest @ ..] => (*group, *version, rest),
@@ -60,7 +61,7 @@ impl ResourcePath {
     fn from_segments(segments: &[&str]) -> Option<Self> {
         let mut out = Self::default();
         let rest = match segments {
-            [] => return None,
+            [] | [""] => return None,
             // /namespaces/NAME[/SUB] is the Namespace itself, or its status and finalize; otherwise something in it.
             ["namespaces", _, "status" | "finalize", ..] | ["namespaces"] | ["namespaces", _] => segments,
             ["namespaces", namespace, rest @ ..] => {
@@ -94,7 +95,7 @@ fn verb<'a>(method: &'a Method, parts: &ResourcePath, query: &[(String, String)]
     let watching = || {
         legacy_watch
             || query.iter().any(|(key, value)| {
-                key == "watch" && matches!(value.as_str(), "" | "true" | "1" | "True" | "TRUE" | "t" | "T")
+                key == "watch" && !matches!(value.to_ascii_lowercase().as_str(), "0" | "f" | "false")
             })
     };
     match *method {
