@@ -132,11 +132,13 @@ pub async fn start(config: &Config) -> Result<Cluster, StartError> {
 }
 
 fn assemble(store: Store, identity: Identity, environment: Arc<dyn Environment>) -> Arc<Server> {
+    let admission = Admission::default();
+    controllers::add_admission(&admission);
     Arc::new(Server {
         store,
         registry: Registry::default(),
         identity,
-        admission: Admission::default(),
+        admission,
         environment,
         mounts: Mounts::default(),
     })

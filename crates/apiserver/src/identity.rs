@@ -10,8 +10,10 @@ use parking_lot::RwLock;
 use rustls_pki_types::CertificateDer;
 use serde_json::Value;
 
+use crate::auth::rbac::escalation::{self, EscalationError};
 use crate::auth::rbac::{RbacKind, ResolvedRules, forbidden_message};
 use crate::auth::reviews::Reviewer;
+use crate::auth::token::{Binding, ObjectRef, TokenSpec};
 use crate::auth::{self, Attributes, Authorizer, Decision, Lookup, Pki, RbacIndex, Tokens, UserInfo};
 use crate::http::info::RequestInfo;
 use crate::http::negotiate::Output;
@@ -109,6 +111,68 @@ impl Identity {
     /// Whether a user may do something.
     pub fn decide(&self, user: &UserInfo, attributes: &Attributes) -> Decision {
         self.rbac.read().authorize(user, attributes)
+    }
+
+    /// Refuses a role or binding that would give more than its writer has.
+    pub fn check_grant(
+        &self,
+        store: &Store,
+        user: &UserInfo,
+        kind: RbacKind,
+        namespace: &str,
+        new: &Value,
+        old: Option<&Value>,
+    ) -> ApiResult<()> {
+        if user.is_master() {
+            return Ok(());
+        }
+        self.catch_up(store, namespace, &new["roleRef"]);
+        let checked = escalation::check_write(&self.rbac.read(), user, kind, namespace, new, old);
+        let subject = Subject { group: escalation::RBAC_GROUP, resource: kind.resource() };
+        checked.map_err(|error| match error {
+            EscalationError::Forbidden(message) => {
+                let name = new["metadata"]["name"].as_str().unwrap_or_default();
+                ApiError::new(StatusCode::FORBIDDEN, "Forbidden", message).with_subject(subject, name)
+            }
+            EscalationError::RoleNotFound { name, message } => {
+                ApiError::new(StatusCode::NOT_FOUND, "NotFound", message).with_subject(subject, &name)
+            }
+        })
+    }
+
+    /// A role that was made a moment ago may not be in the index yet when the binding to it comes.
+    fn catch_up(&self, store: &Store, namespace: &str, role: &Value) {
+        let (kind, namespace) = match role["kind"].as_str() {
+            Some("ClusterRole") => (RbacKind::ClusterRole, ""),
+            Some("Role") => (RbacKind::Role, namespace),
+            _ => return,
+        };
+        let name = role["name"].as_str().unwrap_or_default();
+        let key = Key::new(format!("{}/{}", escalation::RBAC_GROUP, kind.resource()), namespace, name);
+        // The lock comes first, so that a deletion that is observed meanwhile is not undone.
+        let mut rbac = self.rbac.write();
+        if let Some(object) = store.current(&key) {
+            // What cannot be read is reported when it is observed.
+            let _ = rbac.apply(kind, &object.body.value());
+        }
+    }
+
+    /// A token that lives as long as the secret that holds it.
+    pub fn token_for_secret(&self, server: &Server, account: &Value, secret: &Value) -> ApiResult<String> {
+        const CENTURY: i64 = 100 * 365 * 24 * 60 * 60;
+        let reference = |object: &Value| {
+            let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+            ObjectRef::new(text("name"), text("uid"))
+        };
+        let spec = TokenSpec {
+            namespace: account["metadata"]["namespace"].as_str().unwrap_or_default().to_owned(),
+            account: reference(account),
+            expiration_seconds: CENTURY,
+            binding: Binding::Secret(reference(secret)),
+            ..TokenSpec::default()
+        };
+        let now = server.environment.now().as_second();
+        self.tokens.service_accounts.issue(&spec, now).map(|issued| issued.token).map_err(ApiError::internal)
     }
 
     /// Keeps the index of roles and bindings.

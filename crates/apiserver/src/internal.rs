@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ferrovirt_machinery::apply::{self, ApplyOptions};
 use serde_json::Value;
 
 use crate::auth::UserInfo;
@@ -117,6 +118,27 @@ impl Internal<'_> {
             let mut object = old.cloned().unwrap_or_default();
             change(&mut object);
             Ok(object)
+        };
+        Ok(match writer.change(&place.name, false, &make).await? {
+            Outcome::Created(shown) | Outcome::Updated(shown) => self.shown(&writer, shown),
+            Outcome::Deleted(value) => value,
+        })
+    }
+
+    /// Applies a part of an object that is there, taking its fields over from other managers.
+    pub async fn apply(&self, place: &Place, mut applied: Value) -> ApiResult<Value> {
+        applied["apiVersion"] = self.resource.api_version().into();
+        applied["kind"] = self.resource.kind.to_string().into();
+        let schema = self.resource.typed_schema().ok_or_else(|| ApiError::internal("the kind has no schema"))?;
+        let writer = Writer { tracks: false, ..self.writer(&place.namespace, "") };
+        let api_version = self.resource.api_version();
+        let make = |old: Option<&Value>| {
+            let options = ApplyOptions {
+                writer: writer.apply_writer(&api_version),
+                kind: &self.resource.kind,
+                force: true,
+            };
+            apply::apply(&schema, old, &applied, &options).map_err(ApiError::internal)
         };
         Ok(match writer.change(&place.name, false, &make).await? {
             Outcome::Created(shown) | Outcome::Updated(shown) => self.shown(&writer, shown),

@@ -4,11 +4,16 @@
 //! keys in the queues of the controllers concerned. Each controller is one task that works its queue off and reads the
 //! newest state from the store, so an event says *that* something changed and never *what*.
 
+mod accounts;
 mod apiservices;
 mod crds;
+pub(crate) mod disruption;
+mod events;
 mod garbage;
 mod namespaces;
 mod queue;
+mod quota;
+mod rbac;
 mod record;
 mod volumes;
 
@@ -19,12 +24,20 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::admission::Admission;
 use crate::server::Server;
 use crate::store::{Event, WatchError};
 
 pub(crate) use apiservices::builtin_priority;
 pub(crate) use crds::load as load_crds;
 pub use volumes::Provisioner;
+
+/// Adds the admission that belongs to the controllers: whoever keeps a promise also refuses to break it.
+pub(crate) fn add_admission(admission: &Admission) {
+    admission.add(Arc::new(accounts::PodAccount));
+    admission.add(Arc::new(rbac::NoEscalation));
+    admission.add(Arc::new(quota::WithinQuota::default()));
+}
 
 /// Runs the controllers of one server.
 pub struct Housekeeper {
@@ -37,6 +50,11 @@ pub struct Housekeeper {
     namespaces: queue::Queue<String>,
     garbage: garbage::Garbage,
     volumes: volumes::Volumes,
+    disruption: disruption::Disruption,
+    aggregation: rbac::Aggregation,
+    events: events::Expiry,
+    quotas: quota::Quotas,
+    token_secrets: accounts::TokenSecrets,
     apiservices: apiservices::ApiServices,
 }
 
@@ -54,12 +72,22 @@ impl Housekeeper {
             namespaces: queue::Queue::default(),
             garbage: garbage::Garbage::default(),
             volumes: volumes::Volumes::default(),
+            disruption: disruption::Disruption::default(),
+            aggregation: rbac::Aggregation::default(),
+            events: events::Expiry::default(),
+            quotas: quota::Quotas::default(),
+            token_secrets: accounts::TokenSecrets::default(),
             apiservices: apiservices::ApiServices::default(),
         });
         keeper.spawn(crds::run(keeper.clone()));
         keeper.spawn(namespaces::run(keeper.clone()));
         keeper.spawn(garbage::run(keeper.clone()));
         keeper.spawn(volumes::run(keeper.clone()));
+        keeper.spawn(disruption::run(keeper.clone()));
+        keeper.spawn(rbac::run(keeper.clone()));
+        keeper.spawn(events::run(keeper.clone()));
+        keeper.spawn(quota::run(keeper.clone()));
+        keeper.spawn(accounts::run(keeper.clone()));
         keeper.spawn(apiservices::run(keeper.clone()));
         keeper.follow_all();
         keeper
@@ -143,6 +171,10 @@ impl Housekeeper {
         match &*event.key.resource {
             "apiextensions.k8s.io/customresourcedefinitions" => self.crds.add(event.key.name.to_string()),
             "/namespaces" => self.namespaces.add(event.key.name.to_string()),
+            // What every namespace has is made again when it is changed or deleted.
+            "/serviceaccounts" | "/configmaps" if namespaces::is_furniture(&event.key) => {
+                self.namespaces.add(event.key.namespace.to_string());
+            }
             _ if !event.key.namespace.is_empty() && event.object.is_none() => {
                 // A namespace that is going away waits for its last object.
                 self.namespaces.add_if_waiting(&*event.key.namespace);
@@ -155,5 +187,10 @@ impl Housekeeper {
         self.apiservices.observe(&self.server, event);
         self.garbage.observe(event);
         self.volumes.observe(event);
+        self.disruption.observe(&self.server.store, event);
+        self.aggregation.observe(event);
+        self.events.observe(self.server.environment.now(), event);
+        self.quotas.observe(&self.server.store, event);
+        self.token_secrets.observe(event);
     }
 }

@@ -11,6 +11,7 @@ use crate::handlers::write::format_time;
 use crate::http::options::DeleteOptions;
 use crate::internal::Place;
 use crate::status::ApiResult;
+use crate::store::Key;
 
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -45,6 +46,11 @@ async fn reconcile(keeper: &Arc<Housekeeper>, name: &str) -> ApiResult<()> {
     }
 }
 
+/// The object is one of those that every namespace has.
+pub(super) fn is_furniture(key: &Key) -> bool {
+    matches!((&*key.resource, &*key.name), ("/serviceaccounts", "default") | ("/configmaps", "kube-root-ca.crt"))
+}
+
 /// What every namespace has.
 async fn furnish(keeper: &Arc<Housekeeper>, name: &str) -> ApiResult<()> {
     let server = &keeper.server;
@@ -61,7 +67,12 @@ async fn furnish(keeper: &Arc<Housekeeper>, name: &str) -> ApiResult<()> {
         },
         "data": {"ca.crt": server.identity.ca_certificate()},
     });
-    maps.ensure(wanted).await
+    let Some(map) = maps.get(name, "kube-root-ca.crt") else { return maps.ensure(wanted).await };
+    if map["data"] != wanted["data"] {
+        let restore = |map: &mut Value| map["data"] = wanted["data"].clone();
+        maps.change(&Place::new(name, "kube-root-ca.crt"), "", restore).await?;
+    }
+    Ok(())
 }
 
 /// Deletes what is left; the last deletion takes the namespace's own finalizer off.

@@ -16,7 +16,7 @@ use crate::status::ApiResult;
 const RETRY: Duration = Duration::from_millis(500);
 
 /// Keys that wait for their worker.
-pub struct Queue<K> {
+pub(super) struct Queue<K> {
     state: Mutex<State<K>>,
     wake: Notify,
 }
@@ -37,7 +37,7 @@ impl<K> Default for Queue<K> {
 
 impl<K: Clone + Eq + Hash> Queue<K> {
     /// Adds a key.
-    pub fn add(&self, key: K) {
+    pub(super) fn add(&self, key: K) {
         let mut state = self.state.lock();
         if state.waiting.insert(key.clone()) {
             state.order.push_back(key);
@@ -46,7 +46,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     }
 
     /// Adds a key that was marked with [`Queue::wait_for_more`].
-    pub fn add_if_waiting<Q>(&self, key: &Q)
+    pub(super) fn add_if_waiting<Q>(&self, key: &Q)
     where
         K: std::borrow::Borrow<Q> + for<'a> From<&'a Q>,
         Q: Eq + Hash + ?Sized,
@@ -58,17 +58,17 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     }
 
     /// Related events add the key again until [`Queue::done_with`].
-    pub fn wait_for_more(&self, key: K) {
+    pub(super) fn wait_for_more(&self, key: K) {
         self.state.lock().interested.insert(key);
     }
 
     /// No more related events, please.
-    pub fn done_with(&self, key: &K) {
+    pub(super) fn done_with(&self, key: &K) {
         self.state.lock().interested.remove(key);
     }
 
     /// The next key, when there is one.
-    pub async fn next(&self) -> K {
+    pub(super) async fn next(&self) -> K {
         loop {
             if let Some(key) = self.take() {
                 return key;
