@@ -371,6 +371,11 @@ def check(informer, writers):
         time.sleep(0.1)
     if problem:
         raise Failure(f"{informer.source.name}: {problem}")
+    # Even when nothing happens, a watch that ends tells how far it got.
+    while not informer.bookmarks and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if not informer.bookmarks:
+        raise Failure(f"{informer.source.name}: asked for bookmarks and got none")
     if informer.relists != 1:
         raise Failure(f"{informer.source.name}: had to list {informer.relists} times; history must survive a restart")
     items, _ = informer.source.list()
