@@ -124,6 +124,10 @@ impl Admission {
         old: Option<&Value>,
     ) -> ApiResult<()> {
         let review = review(writer, operation, object, old);
+        if operation == Operation::Delete {
+            // There is nothing to change, but mutating webhooks may refuse a deletion too.
+            self.webhooks.mutate(&review).await?;
+        }
         for plugin in self.plugins() {
             plugin.validate(&review).await?;
         }

@@ -37,13 +37,16 @@ const RETRY: Duration = Duration::from_millis(200);
 pub(super) struct ApiServices {
     registrations: Queue<String>,
     checks: Queue<String>,
-    /// Group and served versions of every CRD.
-    custom: Mutex<HashMap<Arc<str>, (String, Vec<String>)>>,
+    /// What every CRD serves.
+    custom: Mutex<HashMap<Arc<str>, Served>>,
     /// Names that were brought in order since the start.
     settled: Mutex<HashSet<String>>,
     /// How often in a row a name failed.
     failures: Mutex<HashMap<String, u32>>,
 }
+
+/// Group and served versions of a CRD.
+type Served = (String, Vec<String>);
 
 /// Group and version in the form of an `APIService`'s name.
 fn name_of(group: &str, version: &str) -> String {
@@ -139,7 +142,7 @@ fn spec_changed(event: &Event) -> bool {
     }
 }
 
-fn served_by(crd: &Value) -> (String, Vec<String>) {
+fn served_by(crd: &Value) -> Served {
     let versions = crd["spec"]["versions"].as_array().into_iter().flatten();
     let served = versions.filter(|version| version["served"] == true).filter_map(|version| version["name"].as_str());
     (crd["spec"]["group"].as_str().unwrap_or_default().to_owned(), served.map(str::to_owned).collect())

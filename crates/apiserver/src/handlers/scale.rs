@@ -43,14 +43,19 @@ pub async fn serve(
     if call.info.verb == "get" {
         let object = server.store.get(&resource.key(&path.namespace, &path.name));
         let object = object.ok_or_else(|| ApiError::not_found(resource.subject(), &path.name))?;
-        return Ok(respond::object(StatusCode::OK, &output, &scale_of(&writer.value(&object), &paths)));
+        let value = writer.value(&object);
+        if resource.custom.is_some() && value.pointer(&paths.spec).is_none() {
+            let path = paths.spec.replace('/', ".");
+            return Err(ApiError::internal(format!("the spec replicas field \"{path}\" does not exist")));
+        }
+        return Ok(respond::object(StatusCode::OK, &output, &scale_of(&value, &paths)));
     }
     let bytes = body::read(body).await?;
     let content_type = body::content_type(&call.headers).to_owned();
     let make = |old: Option<&Value>| {
         let old = old.cloned().unwrap_or_default();
         let scale = wanted(&call.info.verb, &content_type, call, &bytes, scale_of(&old, &paths))?;
-        replace(old, &scale, &paths, &path.name)
+        replace(old, &scale, &paths, &path.name, resource.custom.is_some())
     };
     let value = match writer.change(&path.name, false, &make).await? {
         Outcome::Created(shown) | Outcome::Updated(shown) => match shown {
@@ -77,9 +82,9 @@ fn wanted(verb: &str, content_type: &str, call: &Call, bytes: &[u8], current: Va
     patched.map_err(|error| ApiError::bad_request(error.to_string()))
 }
 
-fn replace(mut object: Value, scale: &Value, paths: &ScalePaths, name: &str) -> ApiResult<Value> {
+fn replace(mut object: Value, scale: &Value, paths: &ScalePaths, name: &str, custom: bool) -> ApiResult<Value> {
     let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
-    if replicas < 0 {
+    if replicas < 0 && !custom {
         let message = format!("Invalid value: {replicas}: must be greater than or equal to 0");
         let error = FieldError::new(FieldErrorKind::Invalid, "spec.replicas", message);
         return Err(ApiError::invalid("autoscaling", "Scale", name, &[error]));
@@ -109,6 +114,10 @@ pub(super) fn accessor_error(object: &Value, pointer: &str) -> Option<FieldError
         place = map.get(*part)?;
         if index + 1 == parts.len() && !place.is_i64() && !place.is_null() {
             return complain(place, "int64");
+        }
+        if place.as_i64().is_some_and(|replicas| replicas < 0) {
+            let why = format!("Invalid value: {place}: should be a non-negative integer");
+            return Some(FieldError::new(FieldErrorKind::Invalid, path.clone(), why));
         }
     }
     None

@@ -111,15 +111,21 @@ fn tls_text(error: &io::Error) -> String {
 
 fn certificate_text(reason: &CertificateError) -> String {
     match reason {
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+        // The last is an authority's certificate that nobody vouches for.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature | CertificateError::Other(_) => {
             "certificate signed by unknown authority".to_owned()
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } | CertificateError::NotValidYet => {
             "certificate has expired or is not yet valid".to_owned()
         }
         CertificateError::NotValidForNameContext { expected, presented } => {
-            let names: Vec<&str> = presented.iter().map(|name| plain_name(name)).collect();
             let wanted = expected.to_str();
+            let is_name = matches!(expected, ServerName::DnsName(_));
+            let names = presented.iter().filter(|name| name.starts_with("DnsName") == is_name);
+            let names: Vec<&str> = names.map(|name| plain_name(name)).collect();
+            if names.is_empty() && !is_name {
+                return format!("cannot validate certificate for {wanted} because it doesn't contain any IP SANs");
+            }
             if names.is_empty() {
                 return format!("certificate is not valid for any names, but wanted to match {wanted}");
             }
@@ -264,7 +270,10 @@ mod tests {
             expected: "a.b.svc".try_into().unwrap(),
             presented: presented.iter().map(|name| (*name).to_owned()).collect(),
         };
-        assert_eq!(tls(names(&["DnsName(\"x.y\")"])), format!("{prefix} is valid for x.y, not a.b.svc"));
+        assert_eq!(
+            tls(names(&["DnsName(\"x.y\")", "IpAddress(127.0.0.1)"])),
+            format!("{prefix} is valid for x.y, not a.b.svc")
+        );
         assert_eq!(tls(names(&[])), format!("{prefix} is not valid for any names, but wanted to match a.b.svc"));
         assert_eq!(ConnectError::Tls(io::ErrorKind::UnexpectedEof.into()).to_string(), "EOF");
     }

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::hook::Hook;
 use super::review::{AnswerError, Verdict, envelope, request, verdict};
 use crate::admission::Review;
+use crate::http::body::content_type;
 use crate::outgoing::{Client, error_text};
 use crate::registry::Resource;
 use crate::serve::erase;
@@ -53,7 +54,7 @@ pub(super) async fn call(
     let client = hook.client(review.server).map_err(no_client)?;
     let uri = &hook.target.as_ref().map_err(|why| no_client(why.clone()))?.1;
     let uid = review.server.environment.uid();
-    let body = envelope(version, request(review, resource, &uid)).to_string();
+    let body = envelope(version, &request(review, resource, &uid)).to_string();
     let failed = |why: String| CallError::Failed(format!("failed to call webhook: {why}"));
     let answer = match tokio::time::timeout(hook.timeout, post(client, uri, body.into())).await {
         Ok(answer) => answer.map_err(failed)?,
@@ -74,19 +75,23 @@ async fn post(client: &Client, uri: &Uri, body: Bytes) -> Result<Bytes, String> 
         .map_err(|error| post(error.to_string()))?;
     let response = client.request(request).await.map_err(|error| post(error_text(&error)))?;
     let code = response.status();
+    let is_text = content_type(response.headers()).is_empty() || content_type(response.headers()).starts_with("text/");
     let body = Limited::new(response.into_body(), ANSWER_LIMIT).collect().await;
     let body = body.map_err(|error| format!("unexpected error when reading response body: {error}"))?.to_bytes();
-    if code.is_success() { Ok(body) } else { Err(status_text(code, &body)) }
+    if let Some(message) = status_message(&body).filter(|_| !code.is_success()) {
+        return Err(message);
+    }
+    if code.is_success() { Ok(body) } else { Err(status_text(code, if is_text { &body } else { b"unknown" })) }
+}
+
+/// The message of a `Status`, where the answer is one.
+fn status_message(body: &[u8]) -> Option<String> {
+    let status: Value = serde_json::from_slice(body).ok()?;
+    (status["kind"] == "Status").then(|| status["message"].as_str().map(str::to_owned))?
 }
 
 /// An HTTP error in the words of Kubernetes' clients.
 fn status_text(code: StatusCode, body: &[u8]) -> String {
-    if let Ok(status) = serde_json::from_slice::<Value>(body)
-        && status["kind"] == "Status"
-        && let Some(message) = status["message"].as_str()
-    {
-        return message.to_owned();
-    }
     let body = String::from_utf8_lossy(body);
     let body = body.trim();
     match code.as_u16() {
@@ -124,7 +129,8 @@ mod tests {
             "an error on the server (\"oh \\\"no\\\"\") has prevented the request from succeeding"
         );
         assert_eq!(text(502, ""), "an error on the server (\"unknown\") has prevented the request from succeeding");
-        assert_eq!(text(400, r#"{"kind":"Status","message":"that is why"}"#), "that is why");
+        assert_eq!(status_message(br#"{"kind":"Status","message":"that is why"}"#).as_deref(), Some("that is why"));
+        assert_eq!(status_message(b"oh no"), None);
         assert_eq!(text(418, ""), "the server responded with the status code 418 but did not return more information");
     }
 }

@@ -20,6 +20,7 @@ mod tests;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
+use ferrovirt_machinery::builtin::builtin_type_errors;
 use futures::future::join_all;
 use parking_lot::RwLock;
 use serde_json::Value;
@@ -29,10 +30,11 @@ use self::hook::Hook;
 use self::matching::{Matcher, is_exempt};
 use self::review::{Verdict, convert, refusal};
 use super::{Review, warnings};
-use crate::handlers::decode;
+use crate::handlers::{decode, scale};
 use crate::http::body::Decoded;
 use crate::http::options::FieldValidation;
 use crate::registry::Resource;
+use crate::registry::custom::ScalePaths;
 use crate::status::{ApiError, ApiResult};
 use crate::store::{Event, Object, Revision, Store};
 
@@ -116,27 +118,9 @@ impl Webhooks {
         if hooks.is_empty() || is_exempt(review.resource) {
             return Ok(None);
         }
-        let mut mutation = Mutation { review, current: None, equivalents: OnceLock::new() };
-        // Whoever asked for it is called a second time when somebody after them changed the object.
-        let (mut called, mut again) = (Vec::new(), HashSet::new());
-        for round in 0..2 {
-            for (index, hook) in hooks.iter().enumerate() {
-                if round > 0 && !again.contains(&index) {
-                    continue;
-                }
-                let Some(changed) = mutation.run(hook).await? else { continue };
-                if changed {
-                    again.extend(called.drain(..));
-                }
-                if hook.reinvoked {
-                    called.push(index);
-                }
-            }
-            if again.is_empty() {
-                break;
-            }
-        }
-        Ok(mutation.current)
+        let Some(scales) = Scales::of(review) else { return mutate(&hooks, review).await };
+        let changed = mutate(&hooks, &scales.review(review)).await?;
+        Ok(changed.map(|scale| scales.apply(review.object.clone(), &scale)))
     }
 
     /// Calls validating webhooks.
@@ -145,18 +129,78 @@ impl Webhooks {
         if hooks.is_empty() || is_exempt(review.resource) {
             return Ok(());
         }
-        let equivalents = OnceLock::new();
-        let matcher = Matcher::new(review, &equivalents);
-        let mut concerned = Vec::new();
-        for hook in hooks.iter() {
-            if let Some(resource) = matcher.invocation(hook)? {
-                concerned.push((hook, resource));
+        match Scales::of(review) {
+            None => validate(&hooks, review).await,
+            Some(scales) => validate(&hooks, &scales.review(review)).await,
+        }
+    }
+}
+
+/// A write through `scale` is shown to webhooks as the `Scale` that the client sent, not as what is stored.
+struct Scales {
+    paths: ScalePaths,
+    object: Value,
+    old_object: Value,
+}
+
+impl Scales {
+    fn of(review: &Review<'_>) -> Option<Self> {
+        if review.subresource != "scale" || review.object["kind"] == "Scale" {
+            return None;
+        }
+        let paths = scale::paths(review.resource);
+        let (object, old_object) = (scale::scale_of(review.object, &paths), scale::scale_of(review.old_object, &paths));
+        Some(Self { paths, object, old_object })
+    }
+
+    fn review<'a>(&'a self, review: &Review<'a>) -> Review<'a> {
+        Review { object: &self.object, old_object: &self.old_object, ..*review }
+    }
+
+    /// The replicas of a changed scale in the object that it stands for.
+    fn apply(&self, mut object: Value, scale: &Value) -> Value {
+        let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
+        scale::set(&mut object, &self.paths.spec, replicas.into());
+        object
+    }
+}
+
+async fn mutate(hooks: &[Arc<Hook>], review: &Review<'_>) -> ApiResult<Option<Value>> {
+    let mut mutation = Mutation { review, current: None, equivalents: OnceLock::new() };
+    // Whoever asked for it is called a second time when somebody after them changed the object.
+    let (mut called, mut again) = (Vec::new(), HashSet::new());
+    for round in 0..2 {
+        for (index, hook) in hooks.iter().enumerate() {
+            if round > 0 && !again.contains(&index) {
+                continue;
+            }
+            let Some(changed) = mutation.run(hook).await? else { continue };
+            if changed {
+                again.extend(called.drain(..));
+            }
+            if hook.reinvoked {
+                called.push(index);
             }
         }
-        let calls = concerned.iter().map(|(hook, resource)| ask(hook, review, resource, false));
-        let answers = join_all(calls).await;
-        answers.into_iter().try_for_each(|answer| answer.map(|_| ()))
+        if again.is_empty() {
+            break;
+        }
     }
+    Ok(mutation.current)
+}
+
+async fn validate(hooks: &[Arc<Hook>], review: &Review<'_>) -> ApiResult<()> {
+    let equivalents = OnceLock::new();
+    let matcher = Matcher::new(review, &equivalents);
+    let mut concerned = Vec::new();
+    for hook in hooks.iter() {
+        if let Some(resource) = matcher.invocation(hook)? {
+            concerned.push((hook, resource));
+        }
+    }
+    let calls = concerned.iter().map(|(hook, resource)| ask(hook, review, resource, false));
+    let answers = join_all(calls).await;
+    answers.into_iter().try_for_each(|answer| answer.map(|_| ()))
 }
 
 /// Calls a webhook and applies its failure policy. `None` means that it could not be asked and that this is fine.
@@ -197,7 +241,7 @@ impl Mutation<'_> {
         let Some(resource) = Matcher::new(&review, &self.equivalents).invocation(hook)? else { return Ok(None) };
         let Some(verdict) = ask(hook, &review, &resource, true).await? else { return Ok(Some(false)) };
         let Some(patch) = verdict.patch else { return Ok(Some(false)) };
-        let operations: Vec<Value> = match serde_json::from_slice(&patch) {
+        let operations = match review::operations(&patch) {
             Ok(operations) => operations,
             Err(error) => {
                 failed(hook, &format!("received undecodable patch in webhook response: {error}"))?;
@@ -234,6 +278,10 @@ fn clean(patched: Value, review: &Review<'_>, resource: &Arc<Resource>) -> ApiRe
     if let Value::Object(fields) = &mut patched {
         fields.insert("apiVersion".into(), resource.api_version().into());
         fields.insert("kind".into(), resource.kind.to_string().into());
+    }
+    let schema = resource.schema().filter(|_| resource.custom.is_none());
+    if let Some(error) = schema.and_then(|schema| builtin_type_errors(&schema, &patched)) {
+        return Err(ApiError::internal(error));
     }
     let decoded = Decoded { value: patched, duplicates: Vec::new() };
     let cleaned = decode::clean(resource, decoded, FieldValidation::Ignore);

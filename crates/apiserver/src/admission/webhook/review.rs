@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use base64::{DecodeError, Engine as _};
+use ferrovirt_machinery::json;
 use ferrovirt_machinery::patch::{self, PatchError};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -45,7 +46,7 @@ pub(super) fn request(review: &Review<'_>, resource: &Arc<Resource>, uid: &str) 
 }
 
 /// The whole body of the call.
-pub(super) fn envelope(version: ReviewVersion, request: Value) -> Value {
+pub(super) fn envelope(version: ReviewVersion, request: &Value) -> Value {
     json!({
         "kind": "AdmissionReview", "apiVersion": format!("admission.k8s.io/{}", version.as_str()), "request": request,
     })
@@ -140,12 +141,18 @@ pub(super) enum AnswerError {
 /// Reads an answer and checks what the contract demands.
 pub(super) fn verdict(version: ReviewVersion, uid: &str, mutating: bool, body: &[u8]) -> Result<Verdict, AnswerError> {
     let unreadable = |error: String| AnswerError::Unreadable(error);
-    let envelope: Envelope = serde_json::from_slice(body)
-        .map_err(|error| unreadable(format!("couldn't get version/kind; json parse error: {error}")))?;
+    let parsed = json::parse_yaml(body).map_err(|error| unreadable(error.to_string()))?.value;
+    if !parsed.is_object() {
+        let kind =
+            r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+        let why = format!("json: cannot unmarshal {} into Go value of type {kind}", go_type(&parsed));
+        return Err(unreadable(format!("couldn't get version/kind; json parse error: {why}")));
+    }
+    let envelope: Envelope = serde_json::from_value(parsed).map_err(|error| unreadable(error.to_string()))?;
     let invalid = |why: String| Err(AnswerError::Invalid(why));
     let Some(response) = envelope.response else { return invalid("webhook response was absent".to_owned()) };
     let patch = response.patch.filter(|patch| !patch.is_empty());
-    let patch = patch.map(|text| STANDARD.decode(text)).transpose().map_err(|error| unreadable(error.to_string()))?;
+    let patch = patch.map(|text| decode_base64(&text)).transpose().map_err(unreadable)?;
     let mut verdict = Verdict {
         allowed: response.allowed.unwrap_or(false),
         patch_type: response.patch_type.clone().unwrap_or_default(),
@@ -172,6 +179,30 @@ pub(super) fn verdict(version: ReviewVersion, uid: &str, mutating: bool, body: &
     check_patch(&verdict, response.patch_type.is_some(), mutating)
         .map_err(|why| AnswerError::Invalid(why.to_owned()))?;
     Ok(verdict)
+}
+
+fn decode_base64(text: &str) -> Result<Vec<u8>, String> {
+    STANDARD.decode(text).map_err(|error| {
+        let at = match error {
+            DecodeError::InvalidByte(at, _)
+            | DecodeError::InvalidLastSymbol(at, _)
+            | DecodeError::InvalidLength(at) => at,
+            DecodeError::InvalidPadding => text.len(),
+        };
+        format!("illegal base64 data at input byte {at}")
+    })
+}
+
+/// What Go's decoder calls a value.
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
 }
 
 /// Patch and type come together from those who may change objects, and not at all from others.
@@ -211,15 +242,41 @@ pub(super) fn refusal(hook: &str, result: Option<&Value>) -> ApiError {
     ApiError::verbatim(status)
 }
 
+/// Reads the operations of a patch.
+pub(super) fn operations(patch: &[u8]) -> Result<Vec<Value>, String> {
+    let wrong = |value: &Value, wanted: &str| {
+        format!("json: cannot unmarshal {} into Go value of type {wanted}", go_type(value))
+    };
+    let list = match json::parse_strict(patch).map_err(|error| error.to_string())?.value {
+        Value::Array(list) => list,
+        Value::Null => Vec::new(),
+        other => return Err(wrong(&other, "jsonpatch.Patch")),
+    };
+    match list.iter().find(|operation| !operation.is_object()) {
+        Some(stray) => Err(wrong(stray, "jsonpatch.Operation")),
+        None => Ok(list),
+    }
+}
+
 /// Applies a webhook's patch. Operations run one by one, because the error names the one that failed.
 pub(super) fn apply(mut object: Value, operations: Vec<Value>) -> Result<Value, String> {
     for operation in operations {
-        let kind = operation["op"].as_str().unwrap_or("unknown").to_owned();
-        object = patch::json::apply(object, &Value::Array(vec![operation])).map_err(|error| match error {
+        let (kind, path) =
+            (operation["op"].as_str().unwrap_or("unknown"), operation["path"].as_str().unwrap_or_default());
+        let (parent, key) = path.rsplit_once('/').unwrap_or_default();
+        let in_object = object.pointer(parent).is_some_and(Value::is_object);
+        let failed = |error: PatchError| match error {
+            PatchError::Rejected { .. } if kind == "remove" && in_object => {
+                format!("error in remove for path: '{path}': Unable to remove nonexistent key: {key}: missing value")
+            }
+            PatchError::Rejected { detail } if detail.starts_with("Unable to access") => {
+                format!("error in {kind} for path: '{path}': {detail}")
+            }
             PatchError::Rejected { detail } if detail.starts_with("operation ") => format!("{kind} {detail}"),
             PatchError::Rejected { detail } => detail,
             other => other.to_string(),
-        })?;
+        };
+        object = patch::json::apply(object, &Value::Array(vec![operation.clone()])).map_err(failed)?;
     }
     Ok(object)
 }
@@ -306,7 +363,30 @@ mod tests {
         let patch = |operations: Value| apply(json!({"a": 1}), operations.as_array().cloned().unwrap());
         assert_eq!(patch(json!([{"op": "add", "path": "/b", "value": 2}])), Ok(json!({"a": 1, "b": 2})));
         let error = patch(json!([{"op": "remove", "path": "/x"}])).unwrap_err();
-        assert_eq!(error, "remove operation does not apply: doc is missing path: \"/x\": missing value");
-        assert!(patch(json!(["x"])).is_err());
+        assert_eq!(error, "error in remove for path: '/x': Unable to remove nonexistent key: x: missing value");
+        let error = patch(json!([{"op": "remove", "path": "/x/y"}])).unwrap_err();
+        assert_eq!(error, "remove operation does not apply: doc is missing path: \"/x/y\": missing value");
+        assert_eq!(patch(json!([{"op": "frob", "path": "/a"}])).unwrap_err(), "Unexpected kind: frob");
+    }
+
+    #[test]
+    fn a_patch_is_a_list_of_objects() {
+        let error = |text: &str| operations(text.as_bytes()).unwrap_err();
+        assert_eq!(error("{}"), "json: cannot unmarshal object into Go value of type jsonpatch.Patch");
+        assert_eq!(error("[1]"), "json: cannot unmarshal number into Go value of type jsonpatch.Operation");
+        assert_eq!(error("<"), "invalid character '<' looking for beginning of value");
+        assert_eq!(operations(b"[]"), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn unreadable_answers_read_as_go_tells_them() {
+        let error = |body: &[u8]| verdict(ReviewVersion::V1, "u", true, body).unwrap_err().to_string();
+        let go =
+            r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+        let call = "failed to call webhook: ";
+        let parse = "couldn't get version/kind; json parse error: json: cannot unmarshal string into Go value of type ";
+        assert_eq!(error(b"<html>"), format!("{call}{parse}{go}"));
+        let base64 = json!({"response": {"uid": "u", "patch": "%%%"}}).to_string();
+        assert_eq!(error(base64.as_bytes()), format!("{call}illegal base64 data at input byte 0"));
     }
 }

@@ -241,9 +241,12 @@ async fn a_bad_patch_fails_the_write() {
     })
     .await;
     let table = [
-        ("missing", "remove operation does not apply: doc is missing path: \"/data/nothing\": missing value"),
+        (
+            "missing",
+            "error in remove for path: '/data/nothing': Unable to remove nonexistent key: nothing: missing value",
+        ),
         ("shape", "failed calling webhook \"shape.example.com\": received undecodable patch in webhook response: "),
-        ("types", "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: "),
+        ("types", "json: cannot unmarshal string into Go struct field ConfigMap.data of type map[string]string"),
         ("type", "failed calling webhook \"type.example.com\": unsupported patch type \"Magic\""),
         (
             "uid",
@@ -437,4 +440,48 @@ async fn a_broken_configuration_can_always_be_repaired() {
         tokio::task::yield_now().await;
     }
     assert_eq!(world.create("one").await.0, 201);
+}
+
+#[tokio::test]
+async fn a_scale_is_shown_and_changed_as_such() {
+    let world = World::new(|_, _| patch(&json!([{"op": "replace", "path": "/spec/replicas", "value": 5}]))).await;
+    let rules = json!([{"operations": ["UPDATE"], "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments/scale"]}]);
+    let hook = world.hook("scale", &json!({"rules": rules, "objectSelector": {}}));
+    world.register(MUTATING, "m", json!([hook])).await;
+    let labels = json!({"app": "a"});
+    let template = json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let spec = json!({"selector": {"matchLabels": labels}, "template": template});
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    let deployment = json!({"metadata": {"name": "d"}, "spec": spec});
+    assert_eq!(world.send(Method::POST, path, &deployment).await.0, 201);
+    let scale = json!({"metadata": {"name": "d", "namespace": "default"}, "spec": {"replicas": 3}});
+    let (code, answer, _) = world.send(Method::PUT, &format!("{path}/d/scale"), &scale).await;
+    assert_eq!((code, &answer["kind"], &answer["spec"]["replicas"]), (200, &json!("Scale"), &json!(5)), "{answer}");
+    let asked = world.asked.lock().clone();
+    let request = &asked[0].1;
+    assert_eq!(request["kind"], json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}));
+    assert_eq!((&request["subResource"], &request["resource"]["resource"]), (&json!("scale"), &json!("deployments")));
+    assert_eq!((&request["object"]["kind"], &request["object"]["spec"]["replicas"]), (&json!("Scale"), &json!(3)));
+    assert_eq!(request["oldObject"]["spec"]["replicas"], 1);
+}
+
+#[tokio::test]
+async fn mutating_webhooks_may_refuse_a_deletion_but_not_change_it() {
+    let world = World::new(|path, request| match (path, request["operation"].as_str()) {
+        ("refuses", Some("DELETE")) => Some(json!({"allowed": false})),
+        ("changes", Some("DELETE")) => patch(&json!([{"op": "add", "path": "/data", "value": {}}])),
+        _ => allow(),
+    })
+    .await;
+    for path in ["refuses", "changes"] {
+        let only = json!({"objectSelector": {"matchLabels": {"app": path}}});
+        world.register(MUTATING, path, json!([world.hook(path, &only)])).await;
+        assert_eq!(world.create(path).await.0, 201);
+    }
+    let delete = |name: &str| format!("/api/v1/namespaces/default/configmaps/{name}");
+    assert_eq!(world.send(Method::DELETE, &delete("refuses"), &Value::Null).await.0, 400);
+    let (code, status, _) = world.send(Method::DELETE, &delete("changes"), &Value::Null).await;
+    let why = "attempted to modify the object, which is not supported for this operation";
+    let message = format!("Internal error occurred: admission webhook \"changes.example.com\" {why}");
+    assert_eq!((code, &status["message"]), (500, &json!(message)));
 }

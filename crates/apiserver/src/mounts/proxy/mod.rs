@@ -105,7 +105,7 @@ impl Proxied {
 
     /// The names of all `APIService`s with a service.
     pub fn names(&self) -> Vec<String> {
-        self.remotes.read().keys().map(|name| name.to_string()).collect()
+        self.remotes.read().keys().map(ToString::to_string).collect()
     }
 
     /// The names of those that are served by one service.
