@@ -72,7 +72,10 @@ impl<'a> View<'a> {
     }
 
     fn stale(&self, written: Revision) -> bool {
-        self.resource.custom.as_ref().is_some_and(|custom| written <= custom.schema_revision)
+        self.resource
+            .custom
+            .as_ref()
+            .is_some_and(|custom| written <= custom.schema_revision || custom.storage_schema.is_some())
     }
 
     /// The stored bytes can be sent as they are.

@@ -4,6 +4,7 @@
 //! created → NamesAccepted → served → Established        deleted → Terminating → objects deleted → finalizer off → gone
 //! ```
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -122,35 +123,42 @@ fn judge_names(crd: &Value, snapshot: &Snapshot) -> (Value, Value, Value) {
     let group = crd["spec"]["group"].as_str().unwrap_or_default();
     let own = crd["metadata"]["name"].as_str().unwrap_or_default();
     let (taken, kinds) = snapshot.taken_names(group, own);
-    let mut conflict: Option<(&str, String)> = None;
-    for (field, reason, taken) in [
-        ("plural", "PluralConflict", &taken),
-        ("singular", "SingularConflict", &taken),
-        ("kind", "KindConflict", &kinds),
-        ("listKind", "ListKindConflict", &kinds),
-    ] {
-        let wanted = requested[field].as_str().unwrap_or_default();
-        if !wanted.is_empty() && names[field] != requested[field] && taken.contains(wanted) {
-            conflict = Some((reason, format!("\"{wanted}\" is already in use")));
-        } else if !wanted.is_empty() {
-            names[field] = wanted.into();
-        }
+    let mut conflict: Option<(&'static str, String)> = None;
+    // Checked in this order, and the last conflict is the one that is told.
+    for (field, reason) in [("plural", "PluralConflict"), ("singular", "SingularConflict")] {
+        conflict = claim(requested, &mut names, field, reason, &taken).or(conflict);
     }
     let short: Vec<&str> = requested["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    let clashes: Vec<String> = short
-        .iter()
-        .filter(|name| taken.contains(**name))
-        .map(|name| format!("\"{name}\" is already in use"))
-        .collect();
+    let clashes: Vec<String> =
+        short.iter().filter(|name| taken.contains(**name)).map(|name| format!("\"{name}\" is already in use")).collect();
     if clashes.is_empty() {
         copy_list(requested, &mut names, "shortNames");
     } else {
         let message = if clashes.len() == 1 { clashes[0].clone() } else { format!("[{}]", clashes.join(", ")) };
         conflict = Some(("ShortNamesConflict", message));
     }
+    for (field, reason) in [("kind", "KindConflict"), ("listKind", "ListKindConflict")] {
+        conflict = claim(requested, &mut names, field, reason, &kinds).or(conflict);
+    }
     copy_list(requested, &mut names, "categories");
     let (accepted, established) = name_conditions(crd, conflict);
     (names, accepted, established)
+}
+
+/// Takes one name unless somebody else has it.
+fn claim(
+    requested: &Value,
+    names: &mut Value,
+    field: &str,
+    reason: &'static str,
+    taken: &HashSet<String>,
+) -> Option<(&'static str, String)> {
+    let wanted = requested[field].as_str().filter(|name| !name.is_empty())?;
+    if names[field] != requested[field] && taken.contains(wanted) {
+        return Some((reason, format!("\"{wanted}\" is already in use")));
+    }
+    names[field] = wanted.into();
+    None
 }
 
 fn copy_list(from: &Value, to: &mut Value, field: &str) {
@@ -244,6 +252,8 @@ async fn delete_objects(
             return Err(crate::status::ApiError::unavailable("objects of the kind are still being deleted"));
         }
     }
+    // Nothing is left to serve, and whoever sees the definition gone finds the kind gone too.
+    server.registry.remove_custom(&place.name);
     let now = format_time(server.environment.now());
     internal
         .change(place, "", |crd| {

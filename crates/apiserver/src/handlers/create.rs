@@ -28,7 +28,9 @@ pub async fn create(
     let incoming = decode::incoming(resource, call, body, options.field_validation).await?;
     check_namespace(resource, &incoming.value, &path.namespace)?;
     if resource.custom.as_ref().is_some_and(|custom| custom.terminating) {
-        return Err(ApiError::method_not_allowed());
+        let name = incoming.value["metadata"]["name"].as_str().unwrap_or_default();
+        let why = "create not allowed while custom resource definition is terminating";
+        return Err(ApiError::forbidden(resource.subject(), name, why));
     }
     let mut warnings = incoming.warnings;
     warnings.extend(resource.strategy.warnings(&incoming.value));

@@ -175,13 +175,32 @@ async fn remove_once(
     mark(writer, &mut new, &old, options);
     writer.resource.strategy.mark_deleted(&mut new);
     if writer.is_gone(&new) {
-        writer.remove(name, current).await?;
-        return Ok(Deleted::Gone(old));
+        return vanish(writer, name, current, old, new).await;
     }
     if new == old {
         return Ok(Deleted::Pending(Shown::Stored(current.clone())));
     }
     writer.commit(name, Expect::Revision(current.revision), new).await.map(Deleted::Pending)
+}
+
+/// The object goes now. One that was given time to end is first seen to have none left.
+async fn vanish(
+    writer: &Writer<'_>,
+    name: &str,
+    current: &Arc<Object>,
+    old: Value,
+    new: Value,
+) -> Result<Deleted, CommitError> {
+    let was_waiting = old["metadata"]["deletionGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds > 0);
+    if was_waiting && !writer.dry_run {
+        let Shown::Stored(marked) = writer.commit(name, Expect::Revision(current.revision), new).await? else {
+            return Err(CommitError::Changed);
+        };
+        writer.remove(name, &marked).await?;
+        return Ok(Deleted::Gone(writer.value(&marked)));
+    }
+    writer.remove(name, current).await?;
+    Ok(Deleted::Gone(if writer.resource.strategy.is_graceful() { new } else { old }))
 }
 
 /// Foreground and orphan deletion are finalizers that the garbage collector takes off again.
@@ -220,7 +239,7 @@ fn mark(writer: &Writer<'_>, new: &mut Value, old: &Value, options: &DeleteOptio
     }
     metadata["deletionTimestamp"] = format_time(at).into();
     metadata["deletionGracePeriodSeconds"] = grace.into();
-    if let Some(generation) = metadata["generation"].as_i64() {
+    if let Some(generation) = metadata["generation"].as_i64().filter(|_| writer.resource.strategy.deletion_is_a_generation()) {
         metadata["generation"] = (generation + 1).into();
     }
 }

@@ -134,7 +134,9 @@ impl Writer<'_> {
         if let Some(custom) = &self.resource.custom {
             custom.schema.apply_defaults(object);
         }
-        self.settle(object);
+        if self.resource.custom.is_none() {
+            crate::strategy::tidy(&self.resource.api_version(), &self.resource.kind, object);
+        }
         self.resource.strategy.default(object);
         self.settle(object);
     }
@@ -246,7 +248,10 @@ impl Writer<'_> {
             resource.strategy.prepare_status_update(&mut new, old);
             self.settle(&mut new);
         } else {
-            resource.strategy.prepare_update(self.server, &mut new, old);
+            // The finalizers of a namespace's spec are all that /finalize is for.
+            if self.subresource != "finalize" {
+                resource.strategy.prepare_update(self.server, &mut new, old);
+            }
             self.settle(&mut new);
             self.bump_generation(old, &mut new);
         }
@@ -310,7 +315,7 @@ impl Writer<'_> {
             } else {
                 put(map, "metadata", metadata);
             }
-        } else if self.resource.rules.has_status && self.subresource != "finalize" {
+        } else if self.resource.rules.has_status {
             put(map, "status", old.get("status").cloned());
         }
     }
@@ -352,6 +357,16 @@ impl Writer<'_> {
         let Some(schema) = self.resource.typed_schema().filter(|_| self.tracks) else { return };
         let api_version = self.resource.api_version();
         apply::update(&schema, old, new, &self.apply_writer(&api_version));
+        if self.subresource == "scale" {
+            // Ownership through a scale is recorded without a time.
+            for entry in new["metadata"]["managedFields"].as_array_mut().into_iter().flatten() {
+                if entry["subresource"] == "scale"
+                    && let Value::Object(entry) = entry
+                {
+                    entry.remove("time");
+                }
+            }
+        }
     }
 
     /// How server-side apply knows this write.
@@ -421,6 +436,9 @@ impl Writer<'_> {
             return Ok(Shown::Imagined(object));
         }
         self.resource.strategy.to_storage(self.resource, &mut object);
+        if let Some(schema) = self.resource.custom.as_ref().and_then(|custom| custom.storage_schema.as_ref()) {
+            schema.prune(&mut object, true);
+        }
         view::strip_type(&mut object);
         let key = self.resource.key(self.namespace, name);
         let write = Write { key, expect, change: Change::Put(Body::encode(&object)) };

@@ -7,7 +7,7 @@ use ferrovirt_machinery::schema::Schema;
 use ferrovirt_machinery::table::{JsonPath, Printer};
 use serde_json::Value;
 
-use super::{Generation, Resource, Rules, Subresource, join_api_version};
+use super::{Generation, Resource, Rules, Subresource, compare_versions, join_api_version};
 use crate::strategy;
 
 const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
@@ -33,6 +33,8 @@ pub struct Custom {
     pub schema_revision: u64,
     /// The schema has defaults at all.
     pub has_defaults: bool,
+    /// The stored version's schema, when it is another one than this version's: what it does not know is not kept.
+    pub storage_schema: Option<Arc<Schema>>,
     /// Generation of the CRD.
     pub generation: i64,
     /// No new objects while the CRD is being deleted.
@@ -151,8 +153,8 @@ fn custom(crd: &Value, version: &Value, revision: u64) -> Result<Custom, CustomE
         let default = || {
             let spec = &crd["spec"];
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            format!(
-                "{}/{} {} is deprecated",
+            let advice = successor(crd, version).unwrap_or_default();
+            format!("{}/{} {} is deprecated{advice}",
                 text(&spec["group"]),
                 text(&version["name"]),
                 text(&spec["names"]["kind"])
@@ -169,10 +171,35 @@ fn custom(crd: &Value, version: &Value, revision: u64) -> Result<Custom, CustomE
         scale,
         deprecation,
         schema_revision: revision,
+        storage_schema: storage_schema(crd, version),
         generation: crd["metadata"]["generation"].as_i64().unwrap_or(0),
         terminating: crd["metadata"]["deletionTimestamp"].is_string(),
         crd_name,
     })
+}
+
+fn storage_schema(crd: &Value, version: &Value) -> Option<Arc<Schema>> {
+    let stored = crd["spec"]["versions"].as_array()?.iter().find(|version| version["storage"] == true)?;
+    if stored["name"] == version["name"] {
+        return None;
+    }
+    let theirs = Schema::from_json(&stored["schema"]["openAPIV3Schema"]).ok()?;
+    let ours = Schema::from_json(&version["schema"]["openAPIV3Schema"]).ok()?;
+    (theirs != ours).then(|| Arc::new(theirs))
+}
+
+/// What to use instead of a deprecated version: the best one that is served and not deprecated.
+fn successor(crd: &Value, version: &Value) -> Option<String> {
+    let mut better: Vec<&str> = crd["spec"]["versions"]
+        .as_array()?
+        .iter()
+        .filter(|other| other["served"] == true && other["deprecated"] != true)
+        .filter_map(|other| other["name"].as_str())
+        .filter(|name| compare_versions(name, version["name"].as_str().unwrap_or_default()).is_gt())
+        .collect();
+    better.sort_by(|a, b| compare_versions(b, a));
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    better.first().map(|name| format!("; use {}/{name} {}", text(&crd["spec"]["group"]), text(&crd["spec"]["names"]["kind"])))
 }
 
 /// `.spec.replicas` → `/spec/replicas`.

@@ -3,6 +3,7 @@
 //! A strategy is pure over JSON objects, so that each rule is a few lines and a test. Kinds without special behaviour
 //! use [`PLAIN`].
 
+mod check;
 mod core;
 mod crd_validation;
 mod defaults;
@@ -24,7 +25,7 @@ pub use self::pod::POD;
 pub use self::policy::{BINDING, NETWORK_POLICY, PDB, PRIORITY_CLASS};
 pub use self::registration::{API_SERVICE, CRD, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS};
 pub use self::service::SERVICE;
-pub use self::shape::settle;
+pub use self::shape::{settle, tidy};
 pub use self::storage::{PV, PVC, STORAGE_CLASS};
 pub use self::workload::{
     CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, POD_TEMPLATE, REPLICA_SET, REPLICATION_CONTROLLER, STATEFUL_SET,
@@ -75,6 +76,16 @@ pub trait Strategy: Send + Sync {
         0
     }
 
+    /// Deletion takes time, and what a client gets back shows that it began.
+    fn is_graceful(&self) -> bool {
+        false
+    }
+
+    /// The mark of deletion moves `metadata.generation`, where the kind has one.
+    fn deletion_is_a_generation(&self) -> bool {
+        true
+    }
+
     /// An object that is marked as deleted may go when this is true (besides having no finalizers).
     fn may_vanish(&self, _object: &Value) -> bool {
         true
@@ -122,10 +133,9 @@ pub(crate) fn invalid(path: impl Into<String>, value: &Value, why: &str) -> Fiel
     FieldError::new(FieldErrorKind::Invalid, path, format!("Invalid value: {value}: {why}"))
 }
 
-/// `Unsupported value`.
+/// `Unsupported value`; the supported ones are listed as they are given.
 pub(crate) fn unsupported(path: impl Into<String>, value: &Value, supported: &[&str]) -> FieldError {
-    let mut list: Vec<String> = supported.iter().map(|value| format!("\"{value}\"")).collect();
-    list.sort();
+    let list: Vec<String> = supported.iter().map(|value| format!("\"{value}\"")).collect();
     let message = format!("Unsupported value: {value}: supported values: {}", list.join(", "));
     FieldError::new(FieldErrorKind::NotSupported, path, message)
 }

@@ -1,8 +1,10 @@
 //! Objects that change what the server does: webhook configurations, CRDs and API services.
 
+use ferrovirt_machinery::cel::MatchCondition;
 use ferrovirt_machinery::error::{FieldError, FieldErrorKind};
 use serde_json::{Value, json};
 
+use super::check::{Errors, list, text};
 use super::defaults::{child, each, existing, field};
 use super::{Strategy, invalid, required};
 use crate::server::Server;
@@ -79,18 +81,84 @@ fn webhook_errors(webhook: &Value, at: &str) -> Vec<FieldError> {
     }
     let seconds = webhook["timeoutSeconds"].as_i64().unwrap_or(10);
     if !(1..=30).contains(&seconds) {
-        let why = if seconds > 30 {
-            "the timeout value must be between 1 and 30 seconds"
-        } else {
-            "the timeout value must be between 1 and 30 seconds"
-        };
+        let why = "the timeout value must be between 1 and 30 seconds";
         errors.push(invalid(format!("{at}.timeoutSeconds"), &json!(seconds), why));
     }
-    let config = &webhook["clientConfig"];
-    if config["url"].is_string() == config["service"].is_object() {
-        errors.push(required(format!("{at}.clientConfig"), "exactly one of url or service is required"));
-    }
+    errors.extend(client_errors(&webhook["clientConfig"], &format!("{at}.clientConfig")));
+    errors.extend(condition_errors(webhook, at));
     errors
+}
+
+/// Where a webhook is: at a URL or behind a service.
+fn client_errors(config: &Value, at: &str) -> Vec<FieldError> {
+    if config["url"].is_string() == config["service"].is_object() {
+        return vec![required(at, "exactly one of url or service is required")];
+    }
+    let mut errors = Errors::default();
+    if config["service"].is_object() {
+        for name in ["name", "namespace"] {
+            if text(&config["service"][name]).is_empty() {
+                errors.required(format!("{at}.service.{name}"), "");
+            }
+        }
+        let path = text(&config["service"]["path"]);
+        if !path.is_empty() && !path.starts_with('/') {
+            errors.invalid_text(format!("{at}.service.path"), path, "must start with a '/'");
+        }
+        if !config["service"]["port"].is_null() {
+            let port = config["service"]["port"].as_i64().unwrap_or(0);
+            if !(1..=65535).contains(&port) {
+                let why = "port is not valid: must be between 1 and 65535, inclusive";
+                errors.invalid(format!("{at}.service.port"), &json!(port), why);
+            }
+        }
+        return errors.into_vec();
+    }
+    const FORM: &str = "; desired format: https://host[/path]";
+    let at = format!("{at}.url");
+    let url = text(&config["url"]);
+    match url.split_once("://") {
+        Some(("https", rest)) => {
+            let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+            if host.is_empty() {
+                errors.invalid_text(&at, "", &format!("host must be specified{FORM}"));
+            }
+            if let Some((user, _)) = host.rsplit_once('@') {
+                errors.invalid_text(&at, user, &format!("user information is not permitted in the URL{FORM}"));
+            }
+            for (mark, what) in [('#', "fragments"), ('?', "query parameters")] {
+                if let Some((_, part)) = rest.split_once(mark) {
+                    errors.invalid_text(&at, part, &format!("{what} are not permitted in the URL{FORM}"));
+                }
+            }
+        }
+        other => {
+            let scheme = other.map_or("", |(scheme, _)| scheme);
+            errors.invalid_text(&at, scheme, &format!("'https' is the only allowed URL scheme{FORM}"));
+        }
+    }
+    errors.into_vec()
+}
+
+/// Match conditions have unique names and expressions that compile.
+fn condition_errors(webhook: &Value, at: &str) -> Vec<FieldError> {
+    let mut errors = Errors::default();
+    let mut names = std::collections::HashSet::new();
+    for (index, condition) in list(&webhook["matchConditions"]).iter().enumerate() {
+        let at = format!("{at}.matchConditions[{index}]");
+        let expression = text(&condition["expression"]);
+        if expression.trim().is_empty() {
+            errors.required(format!("{at}.expression"), "");
+        } else if let Err(why) = MatchCondition::compile(text(&condition["name"]), expression) {
+            errors.invalid(format!("{at}.expression"), &condition["expression"], &why.to_string());
+        }
+        match text(&condition["name"]) {
+            "" => errors.required(format!("{at}.name"), ""),
+            name if !names.insert(name) => errors.duplicate(format!("{at}.name"), &condition["name"]),
+            _ => {}
+        }
+    }
+    errors.into_vec()
 }
 
 /// CRDs.
@@ -99,10 +167,14 @@ pub struct Definition;
 pub static CRD: Definition = Definition;
 
 impl Strategy for Definition {
+    fn deletion_is_a_generation(&self) -> bool {
+        false
+    }
+
     fn default(&self, object: &mut Value) {
         let spec = child(object, "spec");
         let names = child(spec, "names");
-        if let Some(kind) = names["kind"].as_str().map(str::to_owned) {
+        if let Some(kind) = names["kind"].as_str().filter(|kind| !kind.is_empty()).map(str::to_owned) {
             field(names, "singular", kind.to_lowercase());
             field(names, "listKind", format!("{kind}List"));
         }
@@ -122,9 +194,8 @@ impl Strategy for Definition {
             .filter(|version| version["storage"] == true)
             .map(|version| version["name"].clone())
             .collect();
-        object["status"] =
-            json!({"acceptedNames": {"plural": "", "kind": ""}, "conditions": null, "storedVersions": stored});
-        super::defaults::remove(&mut object["status"], "conditions");
+        let stored = if stored.is_empty() { Value::Null } else { stored.into() };
+        object["status"] = json!({"acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored});
         Ok(())
     }
 
@@ -208,6 +279,40 @@ impl Strategy for ApiService {
         if text("version").is_empty() {
             errors.push(required("spec.version", ""));
         }
+        for (name, most) in [("groupPriorityMinimum", 20000), ("versionPriority", 1000)] {
+            let given = spec[name].as_i64().unwrap_or(0);
+            if given <= 0 || given > most {
+                let why = format!("must be positive and less than {most}");
+                errors.push(invalid(format!("spec.{name}"), &json!(given), &why));
+            }
+        }
+        errors.extend(service_errors(spec));
         errors
     }
+}
+
+/// Without a service the server itself answers, and then there is nothing to verify.
+fn service_errors(spec: &Value) -> Vec<FieldError> {
+    let mut errors = Errors::default();
+    let skips = spec["insecureSkipTLSVerify"] == true;
+    let has_bundle = !text(&spec["caBundle"]).is_empty();
+    if !spec["service"].is_object() {
+        if has_bundle {
+            let why = "local APIServices may not have a caBundle";
+            errors.invalid_text("spec.caBundle", &format!("{} bytes", text(&spec["caBundle"]).len() / 4 * 3), why);
+        }
+        if skips {
+            errors.invalid("spec.insecureSkipTLSVerify", &json!(true), "local APIServices may not have insecureSkipTLSVerify");
+        }
+        return errors.into_vec();
+    }
+    for name in ["namespace", "name"] {
+        if text(&spec["service"][name]).is_empty() {
+            errors.required(format!("spec.service.{name}"), "");
+        }
+    }
+    if has_bundle && skips {
+        errors.invalid("spec.insecureSkipTLSVerify", &json!(true), "may not be true if caBundle is present");
+    }
+    errors.into_vec()
 }
