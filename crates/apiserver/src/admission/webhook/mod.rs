@@ -218,10 +218,10 @@ async fn ask(hook: &Hook, review: &Review<'_>, resource: &Arc<Resource>, mutatin
 fn failed(hook: &Hook, why: &str) -> ApiResult<()> {
     let message = format!("failed calling webhook \"{}\": {why}", hook.name);
     if hook.fails_open {
-        tracing::warn!(message, "a webhook is passed over");
+        tracing::warn!(error = message, "a webhook is passed over");
         return Ok(());
     }
-    tracing::warn!(message, "a webhook fails the request");
+    tracing::warn!(error = message, "a webhook fails the request");
     Err(ApiError::internal(message))
 }
 
