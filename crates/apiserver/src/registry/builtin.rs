@@ -154,7 +154,7 @@ static TABLE: &[Row] = &[
     row("", "v1", "configmaps", "ConfigMap").short(&["cm"]).with(&strategy::CONFIG_MAP),
     row("", "v1", "endpoints", "Endpoints").short(&["ep"]).create_on_update(),
     row("", "v1", "events", "Event").short(&["ev"]).create_on_update().with(&strategy::EVENT),
-    row("", "v1", "limitranges", "LimitRange").short(&["limits"]).create_on_update(),
+    row("", "v1", "limitranges", "LimitRange").short(&["limits"]).create_on_update().with(&strategy::LIMIT_RANGE),
     row("", "v1", "namespaces", "Namespace")
         .cluster()
         .short(&["ns"])
@@ -192,7 +192,11 @@ static TABLE: &[Row] = &[
         .scale()
         .generation()
         .with(&strategy::REPLICATION_CONTROLLER),
-    row("", "v1", "resourcequotas", "ResourceQuota").short(&["quota"]).status().returns_deleted(),
+    row("", "v1", "resourcequotas", "ResourceQuota")
+        .short(&["quota"])
+        .status()
+        .returns_deleted()
+        .with(&strategy::RESOURCE_QUOTA),
     row("", "v1", "secrets", "Secret").with(&strategy::SECRET),
     row("", "v1", "serviceaccounts", "ServiceAccount").short(&["sa"]).returns_deleted().extra(&[(
         "token",
@@ -215,7 +219,7 @@ static TABLE: &[Row] = &[
         .create_on_update()
         .stored_as("", "v1")
         .with(&strategy::EVENT),
-    row("apps", "v1", "controllerrevisions", "ControllerRevision"),
+    row("apps", "v1", "controllerrevisions", "ControllerRevision").with(&strategy::CONTROLLER_REVISION),
     row("apps", "v1", "daemonsets", "DaemonSet").short(&["ds"]).all().status().generation().with(&strategy::DAEMON_SET),
     row("apps", "v1", "deployments", "Deployment")
         .short(&["deploy"])
@@ -252,7 +256,7 @@ static TABLE: &[Row] = &[
         .generation()
         .needs_version()
         .with(&strategy::PDB),
-    row("coordination.k8s.io", "v1", "leases", "Lease").create_on_update().needs_version(),
+    row("coordination.k8s.io", "v1", "leases", "Lease").create_on_update().needs_version().with(&strategy::LEASE),
     row("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice").generation(),
     row("networking.k8s.io", "v1", "ingresses", "Ingress").short(&["ing"]).status().generation(),
     row("networking.k8s.io", "v1", "ingressclasses", "IngressClass").cluster().generation(),
@@ -271,6 +275,7 @@ static TABLE: &[Row] = &[
     row("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass")
         .cluster()
         .short(&["pc"])
+        .generation()
         .with(&strategy::PRIORITY_CLASS),
     row("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass").cluster(),
     row("certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest")
@@ -286,12 +291,16 @@ static TABLE: &[Row] = &[
     row("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole")
         .cluster()
         .names(NameRule::PathSegment)
-        .create_on_update(),
+        .create_on_update()
+        .with(&strategy::ROLE),
     row("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
         .names(NameRule::PathSegment)
         .create_on_update()
         .with(&strategy::BINDING),
-    row("rbac.authorization.k8s.io", "v1", "roles", "Role").names(NameRule::PathSegment).create_on_update(),
+    row("rbac.authorization.k8s.io", "v1", "roles", "Role")
+        .names(NameRule::PathSegment)
+        .create_on_update()
+        .with(&strategy::ROLE),
     row("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration")
         .cluster()
         .in_category(APIS)

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use ferrovirt_machinery::error::{FieldError, FieldErrorKind};
 use serde_json::{Value, json};
 
+use super::check::{Errors, list, text};
 use super::{Strategy, defaults, forbidden, immutable, required};
 use crate::server::Server;
 use crate::status::ApiResult;
@@ -19,14 +20,14 @@ pub static NAMESPACE: Namespace = Namespace;
 
 impl Strategy for Namespace {
     fn default(&self, object: &mut Value) {
-        if let Some(name) = object["metadata"]["name"].as_str().map(str::to_owned)
-            && !name.is_empty()
-        {
-            defaults::child(&mut object["metadata"], "labels")["kubernetes.io/metadata.name"] = name.into();
+        // A name that the server makes up comes after the defaults, so the label is not the client's then.
+        if object["metadata"]["generateName"].is_null() {
+            name_label(object);
         }
     }
 
     fn prepare_create(&self, _server: &Server, object: &mut Value) -> ApiResult<()> {
+        name_label(object);
         object["status"] = json!({"phase": "Active"});
         let spec = defaults::child(object, "spec");
         let finalizers = spec["finalizers"].as_array().cloned().unwrap_or_default();
@@ -39,10 +40,9 @@ impl Strategy for Namespace {
     }
 
     fn prepare_update(&self, _server: &Server, new: &mut Value, old: &Value) {
-        // Only /finalize changes spec.finalizers; there the rest stays.
-        if new["spec"]["finalizers"] != old["spec"]["finalizers"] && new["status"] == old["status"] {
-            new["status"] = old["status"].clone();
-        }
+        // Only /finalize changes the finalizers of the spec.
+        new["spec"]["finalizers"] = old["spec"]["finalizers"].clone();
+        new["status"] = old["status"].clone();
     }
 
     fn selectable_fields(&self) -> &'static [&'static str] {
@@ -56,6 +56,14 @@ impl Strategy for Namespace {
     fn mark_deleted(&self, object: &mut Value) {
         object["status"]["phase"] = "Terminating".into();
         defaults::remove(&mut object["metadata"], "deletionGracePeriodSeconds");
+    }
+}
+
+/// Selectors find a namespace by this label.
+fn name_label(object: &mut Value) {
+    let name = object["metadata"]["name"].clone();
+    if name.as_str().is_some_and(|name| !name.is_empty()) {
+        defaults::child(&mut object["metadata"], "labels")["kubernetes.io/metadata.name"] = name;
     }
 }
 
@@ -134,8 +142,20 @@ impl Strategy for Secret {
         };
         match object["type"].as_str().unwrap_or_default() {
             "kubernetes.io/tls" => needs(&["tls.crt", "tls.key"], &mut errors),
-            "kubernetes.io/dockerconfigjson" => needs(&[".dockerconfigjson"], &mut errors),
-            "kubernetes.io/dockercfg" => needs(&[".dockercfg"], &mut errors),
+            "kubernetes.io/dockerconfigjson" => {
+                needs(&[".dockerconfigjson"], &mut errors);
+                errors.extend(not_json(&object["data"][".dockerconfigjson"], "data[.dockerconfigjson]"));
+            }
+            "kubernetes.io/dockercfg" => {
+                needs(&[".dockercfg"], &mut errors);
+                errors.extend(not_json(&object["data"][".dockercfg"], "data[.dockercfg]"));
+            }
+            // One of the two is enough.
+            "kubernetes.io/basic-auth"
+                if object["data"].get("username").is_none() && object["data"].get("password").is_none() =>
+            {
+                needs(&["username", "password"], &mut errors);
+            }
             "kubernetes.io/ssh-auth" => needs(&["ssh-privatekey"], &mut errors),
             "kubernetes.io/service-account-token"
                 if object["metadata"]["annotations"]["kubernetes.io/service-account.name"].as_str().is_none() =>
@@ -161,6 +181,20 @@ impl Strategy for Secret {
     }
 }
 
+/// What Go says about a value that should be JSON, without showing the secret.
+fn not_json(encoded: &Value, at: &str) -> Option<FieldError> {
+    let bytes = STANDARD.decode(encoded.as_str()?).ok()?;
+    let error = serde_json::from_slice::<Value>(&bytes).err()?;
+    let why = match error.classify() {
+        serde_json::error::Category::Eof => "unexpected end of JSON input".to_owned(),
+        _ => {
+            let place = usize::min(error.column().saturating_sub(1), bytes.len().saturating_sub(1));
+            format!("invalid character '{}' looking for beginning of value", char::from(*bytes.get(place)?))
+        }
+    };
+    Some(super::invalid(at, &json!("<secret contents redacted>"), &why))
+}
+
 /// Nodes.
 pub struct Node;
 /// The strategy of nodes.
@@ -168,15 +202,78 @@ pub static NODE: Node = Node;
 
 impl Strategy for Node {
     fn default(&self, object: &mut Value) {
-        defaults::child(object, "spec");
+        let spec = defaults::child(object, "spec");
+        let single = spec["podCIDR"].clone();
+        if single.is_string() && spec["podCIDRs"][0] != single {
+            spec["podCIDRs"] = json!([single]);
+        } else if single.is_null() && spec["podCIDRs"][0].is_string() {
+            spec["podCIDR"] = spec["podCIDRs"][0].clone();
+        }
         defaults::child(object, "status");
         if let Some(capacity) = object["status"].get("capacity").cloned() {
             defaults::field(&mut object["status"], "allocatable", capacity);
         }
     }
 
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = Errors::default();
+        taints(&object["spec"]["taints"], &mut errors);
+        for (index, range) in list(&object["spec"]["podCIDRs"]).iter().enumerate() {
+            if !is_range(text(range)) {
+                let why = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+                errors.invalid(format!("spec.podCIDRs[{index}]"), range, why);
+            }
+        }
+        errors.into_vec()
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut errors = Errors::default();
+        if !list(&old["spec"]["podCIDRs"]).is_empty() && new["spec"]["podCIDRs"] != old["spec"]["podCIDRs"] {
+            errors.forbidden("spec.podCIDRs", "node updates may not change podCIDR except from \"\" to valid");
+        }
+        let (now, before) = (&new["spec"]["providerID"], &old["spec"]["providerID"]);
+        if !before.is_null() && now != before {
+            errors.forbidden("spec.providerID", "node updates may not change providerID except from \"\" to valid");
+        }
+        errors.into_vec()
+    }
+
     fn selectable_fields(&self) -> &'static [&'static str] {
         &["spec.unschedulable"]
+    }
+}
+
+fn is_range(text: &str) -> bool {
+    let Some((address, length)) = text.split_once('/') else { return false };
+    let most = match address.parse::<std::net::IpAddr>() {
+        Ok(std::net::IpAddr::V4(_)) => 32,
+        Ok(std::net::IpAddr::V6(_)) => 128,
+        Err(_) => return false,
+    };
+    length.parse::<u8>().is_ok_and(|length| length <= most)
+}
+
+fn taints(taints: &Value, errors: &mut Errors) {
+    let mut seen = std::collections::HashSet::new();
+    for (index, taint) in list(taints).iter().enumerate() {
+        let at = format!("metadata.taints[{index}]");
+        let key = text(&taint["key"]);
+        for why in ferrovirt_machinery::names::label_key(key) {
+            errors.invalid_text(format!("{at}.key"), key, &why);
+        }
+        let wrong = ferrovirt_machinery::names::label_value(text(&taint["value"]));
+        if !wrong.is_empty() {
+            errors.invalid(format!("{at}.value"), &taint["value"], &wrong.join(";"));
+        }
+        let effects = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+        match text(&taint["effect"]) {
+            "" => errors.required(format!("{at}.effect"), ""),
+            _ => errors.one_of(format!("{at}.effect"), &taint["effect"], &effects),
+        }
+        if !seen.insert((key, text(&taint["effect"]))) {
+            errors.duplicate(at, taint);
+        }
     }
 }
 

@@ -3,13 +3,17 @@
 //! A strategy is pure over JSON objects, so that each rule is a few lines and a test. Kinds without special behaviour
 //! use [`PLAIN`].
 
+mod batch;
 mod check;
+mod coordination;
 mod core;
 mod crd_validation;
 mod defaults;
 mod events;
 mod pod;
 mod policy;
+mod quota;
+mod rbac;
 mod registration;
 mod service;
 mod shape;
@@ -19,10 +23,13 @@ mod workload;
 use ferrovirt_machinery::error::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
+pub use self::coordination::{CONTROLLER_REVISION, LEASE};
 pub use self::core::{CONFIG_MAP, NAMESPACE, NODE, SECRET};
 pub use self::events::EVENT;
 pub use self::pod::POD;
 pub use self::policy::{BINDING, NETWORK_POLICY, PDB, PRIORITY_CLASS};
+pub use self::quota::{LIMIT_RANGE, RESOURCE_QUOTA};
+pub use self::rbac::ROLE;
 pub use self::registration::{API_SERVICE, CRD, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS};
 pub use self::service::SERVICE;
 pub use self::shape::{settle, tidy};

@@ -1,10 +1,12 @@
 //! Disruption budgets, priority classes, network policies and role bindings.
 
 use ferrovirt_machinery::error::FieldError;
+use ferrovirt_machinery::selector::validate_label_selector;
 use serde_json::{Value, json};
 
+use super::check::Errors;
 use super::defaults::{child, each, field};
-use super::{Strategy, forbidden, invalid, required};
+use super::{Strategy, forbidden, required};
 use crate::server::Server;
 use crate::status::ApiResult;
 
@@ -22,10 +24,37 @@ impl Strategy for Budget {
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let spec = &object["spec"];
-        if spec.get("minAvailable").is_some() && spec.get("maxUnavailable").is_some() {
-            return vec![invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set")];
+        let mut errors = Errors::default();
+        if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() {
+            // Go prints the struct with the names of its own fields.
+            let shown = json!({
+                "MinAvailable": spec["minAvailable"], "Selector": spec["selector"],
+                "MaxUnavailable": spec["maxUnavailable"],
+                "UnhealthyPodEvictionPolicy": spec["unhealthyPodEvictionPolicy"],
+            });
+            errors.invalid("spec", &shown, "minAvailable and maxUnavailable cannot be both set");
         }
-        Vec::new()
+        for name in ["minAvailable", "maxUnavailable"] {
+            amount_or_percent(&spec[name], &format!("spec.{name}"), &mut errors);
+        }
+        errors.extend(validate_label_selector(&spec["selector"], "spec.selector"));
+        let policies = ["AlwaysAllow", "IfHealthyBudget"];
+        errors.one_of("spec.unhealthyPodEvictionPolicy", &spec["unhealthyPodEvictionPolicy"], &policies);
+        errors.into_vec()
+    }
+}
+
+/// A number that is not negative, or a percentage.
+pub(super) fn amount_or_percent(value: &Value, at: &str, errors: &mut Errors) {
+    let Value::String(given) = value else { return errors.not_negative(at, value) };
+    let number = given.strip_suffix('%').filter(|number| number.bytes().all(|c| c.is_ascii_digit()));
+    match number.and_then(|number| number.parse::<u64>().ok()) {
+        None => {
+            let why = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
+            errors.invalid(at, value, why);
+        }
+        Some(percent) if percent > 100 => errors.invalid(at, value, "must not be greater than 100%"),
+        Some(_) => {}
     }
 }
 
@@ -112,7 +141,7 @@ impl Strategy for Binding {
         let mut errors = Vec::new();
         let reference = &object["roleRef"];
         let kinds: &[&str] =
-            if object["kind"] == "ClusterRoleBinding" { &["ClusterRole"] } else { &["ClusterRole", "Role"] };
+            if object["kind"] == "ClusterRoleBinding" { &["ClusterRole"] } else { &["Role", "ClusterRole"] };
         if !reference["kind"].as_str().is_some_and(|kind| kinds.contains(&kind)) {
             let shown = json!(reference["kind"].as_str().unwrap_or_default());
             errors.push(super::unsupported("roleRef.kind", &shown, kinds));
@@ -138,12 +167,7 @@ impl Strategy for Binding {
         }
         let reference = &new["roleRef"];
         let text = |name: &str| reference[name].as_str().unwrap_or_default().to_owned();
-        let shown = format!(
-            "rbac.RoleRef{{APIGroup:\"{}\", Kind:\"{}\", Name:\"{}\"}}",
-            text("apiGroup"),
-            text("kind"),
-            text("name")
-        );
+        let shown = json!({"APIGroup": text("apiGroup"), "Kind": text("kind"), "Name": text("name")});
         vec![FieldError::new(
             ferrovirt_machinery::error::FieldErrorKind::Invalid,
             "roleRef",

@@ -302,7 +302,11 @@ fn service_errors(spec: &Value) -> Vec<FieldError> {
             errors.invalid_text("spec.caBundle", &format!("{} bytes", text(&spec["caBundle"]).len() / 4 * 3), why);
         }
         if skips {
-            errors.invalid("spec.insecureSkipTLSVerify", &json!(true), "local APIServices may not have insecureSkipTLSVerify");
+            errors.invalid(
+                "spec.insecureSkipTLSVerify",
+                &json!(true),
+                "local APIServices may not have insecureSkipTLSVerify",
+            );
         }
         return errors.into_vec();
     }

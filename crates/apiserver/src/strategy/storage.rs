@@ -1,9 +1,12 @@
 //! Volumes, claims and storage classes.
 
+use ferrovirt_api::values::Quantity;
 use ferrovirt_machinery::error::FieldError;
+use ferrovirt_machinery::selector::validate_label_selector;
 use serde_json::{Value, json};
 
-use super::defaults::{child, field};
+use super::check::{Errors, fields, list, quantity, text};
+use super::defaults::{child, field, remove};
 use super::{Strategy, forbidden, required};
 use crate::server::Server;
 use crate::status::ApiResult;
@@ -33,37 +36,57 @@ impl Strategy for Claim {
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
         let spec = &object["spec"];
-        if spec["accessModes"].as_array().is_none_or(Vec::is_empty) {
-            errors.push(required("spec.accessModes", "at least 1 access mode is required"));
+        let mut errors = Errors::default();
+        if list(&spec["accessModes"]).is_empty() {
+            errors.required("spec.accessModes", "at least 1 access mode is required");
         }
-        const MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
-        for mode in spec["accessModes"].as_array().into_iter().flatten() {
-            if !mode.as_str().is_some_and(|mode| MODES.contains(&mode)) {
-                errors.push(super::unsupported("spec.accessModes", mode, MODES));
+        access_modes(&spec["accessModes"], &mut errors);
+        errors.extend(validate_label_selector(&spec["selector"], "spec.selector"));
+        let size = &spec["resources"]["requests"]["storage"];
+        match quantity(size) {
+            None => errors.required("spec.resources[storage]", ""),
+            Some(amount) if amount <= Quantity::default() => {
+                errors.invalid("spec.resources[storage]", size, "must be greater than zero");
             }
+            Some(_) => {}
         }
-        if spec["resources"]["requests"]["storage"].is_null() {
-            errors.push(required("spec.resources[storage]", ""));
-        }
-        errors
+        errors.subdomain("spec.storageClassName", &spec["storageClassName"]);
+        errors.one_of("spec.volumeMode", &spec["volumeMode"], &["Block", "Filesystem"]);
+        errors.into_vec()
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
-        let strip = |object: &Value| {
+        const WHY: &str =
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+        let mut errors = Errors::default();
+        let bound = new["status"]["phase"] == "Bound";
+        let fixed = |object: &Value| {
             let mut spec = object["spec"].clone();
-            for name in ["resources", "volumeName", "volumeAttributesClassName"] {
-                super::defaults::remove(&mut spec, name);
+            if old["spec"]["volumeName"].is_null() {
+                remove(&mut spec, "volumeName");
+            }
+            // A default class that came later may still be filled in.
+            if old["spec"]["storageClassName"].is_null() {
+                remove(&mut spec, "storageClassName");
+            }
+            if bound {
+                remove(&mut spec["resources"]["requests"], "storage");
+                remove(&mut spec, "volumeAttributesClassName");
             }
             spec
         };
-        let bound_now = old["spec"]["volumeName"].is_null() || new["spec"]["volumeName"] == old["spec"]["volumeName"];
-        if strip(new) != strip(old) || !bound_now {
-            const WHY: &str = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
-            return vec![forbidden("spec", WHY)];
+        if fixed(new) != fixed(old) {
+            errors.forbidden("spec", WHY);
         }
-        Vec::new()
+        let size = |object: &Value| quantity(&object["spec"]["resources"]["requests"]["storage"]);
+        let capacity = quantity(&old["status"]["capacity"]["storage"]).unwrap_or_default();
+        if size(new) < size(old) && size(new).is_some_and(|size| size <= capacity) {
+            let why = "field can not be less than status.capacity";
+            errors.forbidden("spec.resources.requests.storage", why);
+        }
+        errors.unchanged("volumeMode", &new["spec"]["volumeMode"], &old["spec"]["volumeMode"]);
+        errors.into_vec()
     }
 }
 
@@ -89,15 +112,111 @@ impl Strategy for Volume {
         Ok(())
     }
 
+    fn prepare_status_update(&self, new: &mut Value, old: &Value) {
+        if new["status"]["lastPhaseTransitionTime"].is_null()
+            && let Some(time) = old["status"].get("lastPhaseTransitionTime")
+        {
+            new["status"]["lastPhaseTransitionTime"] = time.clone();
+        }
+    }
+
     fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
-        if object["spec"]["accessModes"].as_array().is_none_or(Vec::is_empty) {
-            errors.push(required("spec.accessModes", ""));
+        let spec = &object["spec"];
+        let mut errors = Errors::default();
+        if list(&spec["accessModes"]).is_empty() {
+            errors.required("spec.accessModes", "");
         }
-        if object["spec"]["capacity"].as_object().is_none_or(serde_json::Map::is_empty) {
-            errors.push(required("spec.capacity", ""));
+        access_modes(&spec["accessModes"], &mut errors);
+        if fields(&spec["capacity"]).next().is_none() {
+            errors.required("spec.capacity", "");
+        } else if spec["capacity"]["storage"].is_null() || fields(&spec["capacity"]).count() > 1 {
+            let supported = ["storage"];
+            errors.extend([super::unsupported("spec.capacity", &spec["capacity"], &supported)]);
         }
-        errors
+        for (name, amount) in fields(&spec["capacity"]) {
+            if quantity(amount).is_some_and(|amount| amount <= Quantity::default()) {
+                errors.invalid(format!("spec.capacity[{name}]"), amount, "must be greater than zero");
+            }
+        }
+        let reclaim = ["Delete", "Recycle", "Retain"];
+        errors.one_of("spec.persistentVolumeReclaimPolicy", &spec["persistentVolumeReclaimPolicy"], &reclaim);
+        sources(spec, &mut errors);
+        errors.one_of("spec.volumeMode", &spec["volumeMode"], &["Block", "Filesystem"]);
+        errors.into_vec()
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut errors = Errors::default();
+        let differs = SOURCES.iter().any(|name| new["spec"][*name] != old["spec"][*name]);
+        if differs {
+            errors.forbidden("spec.persistentvolumesource", "spec.persistentvolumesource is immutable after creation");
+        }
+        errors.unchanged("spec.volumeMode", &new["spec"]["volumeMode"], &old["spec"]["volumeMode"]);
+        if !old["spec"]["nodeAffinity"].is_null() {
+            errors.unchanged("spec.nodeAffinity", &new["spec"]["nodeAffinity"], &old["spec"]["nodeAffinity"]);
+        }
+        errors.into_vec()
+    }
+}
+
+/// Where the bytes of a volume may be.
+const SOURCES: &[&str] = &[
+    "hostPath",
+    "local",
+    "nfs",
+    "csi",
+    "iscsi",
+    "fc",
+    "rbd",
+    "cephfs",
+    "glusterfs",
+    "cinder",
+    "flexVolume",
+    "flocker",
+    "azureFile",
+    "azureDisk",
+    "awsElasticBlockStore",
+    "gcePersistentDisk",
+    "vsphereVolume",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "quobyte",
+    "scaleIO",
+    "storageos",
+];
+
+fn sources(spec: &Value, errors: &mut Errors) {
+    let mut given = SOURCES.iter().filter(|name| spec[**name].is_object());
+    match given.next() {
+        None => errors.required("spec", "must specify a volume type"),
+        Some(first) => {
+            let needed: &[&str] = match *first {
+                "hostPath" | "local" => &["path"],
+                "nfs" => &["server", "path"],
+                "csi" => &["driver", "volumeHandle"],
+                _ => &[],
+            };
+            for name in needed.iter().filter(|name| text(&spec[*first][**name]).is_empty()) {
+                errors.required(format!("spec.{first}.{name}"), "");
+            }
+            if *first == "local" && spec["nodeAffinity"].is_null() {
+                errors.required("spec.nodeAffinity", "Local volume requires node affinity");
+            }
+        }
+    }
+    for more in given {
+        errors.forbidden(format!("spec.{more}"), "may not specify more than 1 volume type");
+    }
+}
+
+fn access_modes(modes: &Value, errors: &mut Errors) {
+    const MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+    for mode in list(modes) {
+        errors.one_of("spec.accessModes", mode, MODES);
+    }
+    if list(modes).len() > 1 && list(modes).iter().any(|mode| mode == "ReadWriteOncePod") {
+        let why = "may not use ReadWriteOncePod with other access modes";
+        errors.forbidden("spec.accessModes", why);
     }
 }
 
@@ -125,8 +244,8 @@ impl Strategy for StorageClass {
         for name in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
             if new[name] != old[name] {
                 errors.push(match name {
-                    "reclaimPolicy" | "volumeBindingMode" => super::immutable(name, &new[name]),
-                    _ => forbidden(name, &format!("updates to {name} are forbidden.")),
+                    "parameters" => forbidden(name, "updates to parameters are forbidden."),
+                    _ => super::immutable(name, &new[name]),
                 });
             }
         }

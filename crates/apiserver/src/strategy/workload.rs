@@ -1,10 +1,12 @@
 //! Kinds that hold a pod template: deployments, replica sets, stateful sets, daemon sets, jobs and cron jobs.
 
 use ferrovirt_machinery::error::FieldError;
+use ferrovirt_machinery::selector::{LabelSelector, validate_label_selector};
 use serde_json::{Value, json};
 
+use super::check::{Errors, fields, list, text};
 use super::defaults::{child, existing, field, remove};
-use super::{Strategy, immutable, pod, required};
+use super::{Strategy, batch, pod};
 use crate::server::Server;
 use crate::status::ApiResult;
 
@@ -44,11 +46,11 @@ pub static DAEMON_SET: Workload = Workload {
 pub static POD_TEMPLATE: Workload = Workload { template: &["template"], selector: false, ..workload() };
 /// The strategy of jobs.
 pub static JOB: Workload =
-    Workload { defaults: job, selector: false, selectable: &["status.successful"], ..workload() };
+    Workload { defaults: batch::job, selector: false, selectable: &["status.successful"], ..workload() };
 /// The strategy of cron jobs.
 pub static CRON_JOB: Workload = Workload {
     template: &["spec", "jobTemplate", "spec", "template"],
-    defaults: cron_job,
+    defaults: batch::cron_job,
     selector: false,
     ..workload()
 };
@@ -72,7 +74,6 @@ impl Strategy for Workload {
             }
             place = &mut place[*part];
         }
-        field(child(place, "metadata"), "creationTimestamp", Value::Null);
         remove(child(place, "metadata"), "creationTimestamp");
         if let Some(spec) = existing(place, "spec") {
             pod::pod_spec(spec);
@@ -80,44 +81,61 @@ impl Strategy for Workload {
         (self.defaults)(object);
     }
 
-    fn prepare_create(&self, server: &Server, object: &mut Value) -> ApiResult<()> {
+    fn prepare_create(&self, _server: &Server, object: &mut Value) -> ApiResult<()> {
         if self.template.first() == Some(&"spec") {
             object["status"] = (self.status)();
         }
-        if object["kind"] == "Job" {
-            own_pods(object, server);
+        match text(&object["kind"]) {
+            "Job" => batch::own_pods(object),
+            "DaemonSet" => object["metadata"]["annotations"][TEMPLATE_GENERATION] = "1".into(),
+            _ => {}
         }
         Ok(())
     }
 
+    fn prepare_update(&self, _server: &Server, new: &mut Value, old: &Value) {
+        if new["kind"] == "DaemonSet" {
+            let before = &old["metadata"]["annotations"][TEMPLATE_GENERATION];
+            let changed = new["spec"]["template"] != old["spec"]["template"];
+            let number =
+                before.as_str().and_then(|number| number.parse::<i64>().ok()).unwrap_or(0) + i64::from(changed);
+            child(&mut new["metadata"], "annotations")[TEMPLATE_GENERATION] = number.to_string().into();
+        }
+    }
+
     fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
-        let template = self.template.iter().try_fold(object, |value, part| value.get(*part));
-        let path = self.template.join(".");
+        let spec = &object["spec"];
+        let mut errors = Errors::default();
+        for name in ["replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"] {
+            errors.not_negative(format!("spec.{name}"), &spec[name]);
+        }
         if self.selector {
-            let selector = &object["spec"]["selector"];
-            if selector.is_null() {
-                errors.push(required("spec.selector", ""));
-            } else if let Some(template) = template {
-                errors.extend(selector_errors(selector, template));
-            }
+            selector_errors(object, &mut errors);
         }
-        if object["spec"]["replicas"].as_i64().is_some_and(|replicas| replicas < 0) {
-            let replicas = &object["spec"]["replicas"];
-            errors.push(super::invalid("spec.replicas", replicas, "must be greater than or equal to 0"));
+        let template = self.template.iter().fold(object, |value, part| &value[*part]);
+        let path = self.template.join(".");
+        errors.extend(pod::template_errors(template, &path));
+        match text(&object["kind"]) {
+            "Job" => batch::job_errors(spec, "spec", &mut errors),
+            "CronJob" => batch::cron_job_errors(spec, &mut errors),
+            "PodTemplate" => {}
+            kind => always_restarts(&template["spec"], &path, kind, &mut errors),
         }
-        if let Some(template) = template {
-            errors.extend(pod::pod_spec_errors(&template["spec"], &format!("{path}.spec")));
-        }
-        errors
+        strategy_errors(object, &mut errors);
+        errors.into_vec()
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
-        let (new_selector, old_selector) = (&new["spec"]["selector"], &old["spec"]["selector"]);
-        if self.selector && new_selector != old_selector {
-            return vec![immutable("spec.selector", new_selector)];
+        let mut errors = Errors::default();
+        if self.selector && new["kind"] != "StatefulSet" {
+            errors.unchanged("spec.selector", &new["spec"]["selector"], &old["spec"]["selector"]);
         }
-        Vec::new()
+        match text(&new["kind"]) {
+            "StatefulSet" => stateful_set_update(&new["spec"], &old["spec"], &mut errors),
+            "Job" => batch::job_update(&new["spec"], &old["spec"], &mut errors),
+            _ => {}
+        }
+        errors.into_vec()
     }
 
     fn selectable_fields(&self) -> &'static [&'static str] {
@@ -125,26 +143,115 @@ impl Strategy for Workload {
     }
 }
 
-fn selector_errors(selector: &Value, template: &Value) -> Vec<FieldError> {
-    let empty = ["matchLabels", "matchExpressions"].iter().all(|part| match &selector[*part] {
-        Value::Object(map) => map.is_empty(),
-        Value::Array(list) => list.is_empty(),
-        _ => true,
-    });
-    if empty {
-        return vec![super::invalid("spec.selector", selector, "empty selector is invalid for deployment")];
+/// A selector must be there, say something, and choose the template.
+fn selector_errors(object: &Value, errors: &mut Errors) {
+    const MISMATCH: &str = "`selector` does not match template `labels`";
+    let selector = &object["spec"]["selector"];
+    let labels = &object["spec"]["template"]["metadata"]["labels"];
+    if selector.is_null() {
+        errors.required("spec.selector", "");
+        errors.invalid("spec.template.metadata.labels", labels, MISMATCH);
+        return;
     }
-    let labels = template["metadata"]["labels"].clone();
-    let parsed = ferrovirt_machinery::selector::LabelSelector::from_object(selector);
-    match parsed {
-        Ok(parsed) if !parsed.matches(|key| labels[key].as_str()) => vec![super::invalid(
-            "spec.template.metadata.labels",
-            &if labels.is_null() { json!(null) } else { labels },
-            "`selector` does not match template `labels`",
-        )],
-        _ => Vec::new(),
+    errors.extend(validate_label_selector(selector, "spec.selector"));
+    let empty = list(&selector["matchExpressions"]).is_empty() && fields(&selector["matchLabels"]).next().is_none();
+    if empty {
+        let kind = match text(&object["kind"]) {
+            "StatefulSet" => "statefulset",
+            "DaemonSet" => "daemonset",
+            _ => "deployment",
+        };
+        let shown = json!({"matchLabels": selector["matchLabels"], "matchExpressions": selector["matchExpressions"]});
+        let shown = if shown == json!({"matchLabels": null, "matchExpressions": null}) { json!({}) } else { shown };
+        errors.invalid("spec.selector", &shown, &format!("empty selector is invalid for {kind}"));
+    }
+    if let Ok(parsed) = LabelSelector::from_object(selector)
+        && !empty
+        && !parsed.matches(|key| labels[key].as_str())
+    {
+        errors.invalid("spec.template.metadata.labels", labels, MISMATCH);
     }
 }
+
+/// Controllers that replace pods need pods that run for ever.
+fn always_restarts(spec: &Value, path: &str, kind: &str, errors: &mut Errors) {
+    errors.one_of(format!("{path}.spec.restartPolicy"), &spec["restartPolicy"], &["Always"]);
+    if !spec["activeDeadlineSeconds"].is_null() {
+        let kind = if kind == "Deployment" { "ReplicaSet" } else { kind };
+        let why = format!("activeDeadlineSeconds in {kind} is not Supported");
+        errors.forbidden(format!("{path}.spec.activeDeadlineSeconds"), &why);
+    }
+}
+
+fn strategy_errors(object: &Value, errors: &mut Errors) {
+    let spec = &object["spec"];
+    match text(&object["kind"]) {
+        "Deployment" => {
+            let strategy = &spec["strategy"];
+            errors.one_of("spec.strategy.type", &strategy["type"], &["Recreate", "RollingUpdate"]);
+            if strategy["type"] == "Recreate" && !strategy["rollingUpdate"].is_null() {
+                let why = "may not be specified when strategy `type` is 'Recreate'";
+                errors.forbidden("spec.strategy.rollingUpdate", why);
+            }
+            rolling(&strategy["rollingUpdate"], "spec.strategy.rollingUpdate", errors);
+            let deadline = spec["progressDeadlineSeconds"].as_i64();
+            if deadline.is_some_and(|seconds| seconds <= spec["minReadySeconds"].as_i64().unwrap_or(0)) {
+                let at = "spec.progressDeadlineSeconds";
+                errors.invalid(at, &spec["progressDeadlineSeconds"], "must be greater than minReadySeconds");
+            }
+        }
+        "DaemonSet" => {
+            errors.one_of("spec.updateStrategy.type", &spec["updateStrategy"]["type"], &["RollingUpdate", "OnDelete"]);
+            rolling(&spec["updateStrategy"]["rollingUpdate"], "spec.updateStrategy.rollingUpdate", errors);
+        }
+        "StatefulSet" => {
+            let policies = ["OrderedReady", "Parallel"];
+            let policy = &spec["podManagementPolicy"];
+            if !policies.contains(&text(policy)) {
+                errors.invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'");
+            }
+        }
+        _ => {}
+    }
+}
+
+fn rolling(rolling: &Value, at: &str, errors: &mut Errors) {
+    if !rolling.is_object() {
+        return;
+    }
+    for name in ["maxUnavailable", "maxSurge"] {
+        super::policy::amount_or_percent(&rolling[name], &format!("{at}.{name}"), errors);
+    }
+    let nothing = |value: &Value| *value == 0 || *value == "0%" || value.is_null();
+    if nothing(&rolling["maxUnavailable"]) && nothing(&rolling["maxSurge"]) {
+        let shown = &rolling["maxUnavailable"];
+        errors.invalid(format!("{at}.maxUnavailable"), shown, "may not be 0 when `maxSurge` is 0");
+    }
+}
+
+fn stateful_set_update(new: &Value, old: &Value, errors: &mut Errors) {
+    const WHY: &str = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
+    const MUTABLE: &[&str] = &[
+        "replicas",
+        "ordinals",
+        "template",
+        "updateStrategy",
+        "revisionHistoryLimit",
+        "persistentVolumeClaimRetentionPolicy",
+        "minReadySeconds",
+    ];
+    let fixed = |spec: &Value| {
+        let mut spec = spec.clone();
+        MUTABLE.iter().for_each(|name| remove(&mut spec, name));
+        spec
+    };
+    if fixed(new) != fixed(old) {
+        errors.forbidden("spec", WHY);
+    }
+}
+
+/// The generation of a daemon set's template, which its clients of old look for.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 fn replicas(object: &mut Value) {
     field(child(object, "spec"), "replicas", 1);
@@ -180,6 +287,7 @@ fn stateful_set(object: &mut Value) {
 }
 
 fn daemon_set(object: &mut Value) {
+    field(child(&mut object["metadata"], "annotations"), TEMPLATE_GENERATION, "0");
     let spec = child(object, "spec");
     field(spec, "revisionHistoryLimit", 10);
     let strategy = child(spec, "updateStrategy");
@@ -189,51 +297,4 @@ fn daemon_set(object: &mut Value) {
         field(rolling, "maxUnavailable", 1);
         field(rolling, "maxSurge", 0);
     }
-}
-
-fn job(object: &mut Value) {
-    job_spec(child(object, "spec"));
-}
-
-fn job_spec(spec: &mut Value) {
-    if spec["completions"].is_null() && spec["parallelism"].is_null() {
-        field(spec, "completions", 1);
-    }
-    field(spec, "parallelism", 1);
-    field(spec, "backoffLimit", 6);
-    field(spec, "completionMode", "NonIndexed");
-    field(spec, "suspend", false);
-    field(spec, "podReplacementPolicy", "TerminatingOrFailed");
-    field(spec, "manualSelector", Value::Null);
-    remove(spec, "manualSelector_");
-    if spec["manualSelector"].is_null() {
-        remove(spec, "manualSelector");
-    }
-}
-
-fn cron_job(object: &mut Value) {
-    let spec = child(object, "spec");
-    field(spec, "concurrencyPolicy", "Allow");
-    field(spec, "suspend", false);
-    field(spec, "successfulJobsHistoryLimit", 3);
-    field(spec, "failedJobsHistoryLimit", 1);
-}
-
-/// A job's pods are told apart by the job's uid.
-fn own_pods(object: &mut Value, _server: &Server) {
-    if object["spec"]["manualSelector"] == true {
-        return;
-    }
-    let uid = object["metadata"]["uid"].clone();
-    let name = object["metadata"]["name"].clone();
-    let labels = json!({
-        "batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": name,
-        "controller-uid": uid, "job-name": name,
-    });
-    let template = child(child(&mut object["spec"], "template"), "metadata");
-    let theirs = child(template, "labels");
-    for (key, value) in labels.as_object().into_iter().flatten() {
-        theirs[key] = value.clone();
-    }
-    object["spec"]["selector"] = json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}});
 }

@@ -11,43 +11,70 @@ use serde_json::{Map, Value};
 
 use self::facts::{FACTS, Field, Shown, Type};
 
+/// What to do about fields that nobody set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unset {
+    /// Take them out, so that defaults can tell them from those that were set.
+    Drop,
+    /// Show those that are always shown.
+    Show,
+}
+
+/// Takes out what means nothing to Go's types, before defaults are filled in; metadata is left alone.
+pub fn tidy(api_version: &str, kind: &str, object: &mut Value) {
+    settle_object(api_version, kind, object, Unset::Drop);
+}
+
 /// Gives an object of a built-in kind the form that Go's types would give it; metadata is left alone.
 pub fn settle(api_version: &str, kind: &str, object: &mut Value) {
+    settle_object(api_version, kind, object, Unset::Show);
+}
+
+fn settle_object(api_version: &str, kind: &str, object: &mut Value, unset: Unset) {
     let Some(fields) = FACTS.kind(api_version, kind) else { return };
     if let Value::Object(map) = object {
-        settle_fields(fields.iter().filter(|field| field.name != "metadata"), map);
+        settle_fields(fields.iter().filter(|field| field.name != "metadata"), map, unset);
     }
 }
 
-fn settle_fields<'f>(fields: impl Iterator<Item = &'f Field>, map: &mut Map<String, Value>) {
+fn settle_fields<'f>(fields: impl Iterator<Item = &'f Field>, map: &mut Map<String, Value>, unset: Unset) {
     for field in fields {
-        let value = map.get_mut(field.name).filter(|value| !value.is_null());
-        match (value, field.shown) {
-            (Some(value), shown) => {
-                settle_value(&field.kind, value);
-                if shown == Shown::NotEmpty && is_empty(&field.kind, value) {
-                    map.remove(field.name);
+        if let Some(value) = map.get_mut(field.name).filter(|value| !value.is_null()) {
+            settle_value(&field.kind, value, unset);
+            let meaningless = match field.shown {
+                Shown::NotEmpty => is_empty(&field.kind, value),
+                Shown::Always => {
+                    unset == Unset::Drop && !value.is_array() && !value.is_object() && is_empty(&field.kind, value)
                 }
+                Shown::Present | Shown::AlwaysOrNull => false,
+            };
+            if meaningless {
+                map.remove(field.name);
             }
-            (None, Shown::Always) => _ = map.insert(field.name.to_owned(), zero(&field.kind)),
-            (None, Shown::AlwaysOrNull) => _ = map.insert(field.name.to_owned(), Value::Null),
-            (None, Shown::NotEmpty | Shown::Present) => _ = map.remove(field.name),
+            continue;
+        }
+        match field.shown {
+            Shown::Always if unset == Unset::Show => _ = map.insert(field.name.to_owned(), zero(&field.kind)),
+            Shown::AlwaysOrNull if unset == Unset::Show => _ = map.insert(field.name.to_owned(), Value::Null),
+            _ => _ = map.remove(field.name),
         }
     }
 }
 
-fn settle_value(kind: &Type, value: &mut Value) {
+fn settle_value(kind: &Type, value: &mut Value, unset: Unset) {
     match (kind, &mut *value) {
-        (Type::Struct(index), Value::Object(map)) => settle_fields(FACTS.fields(*index).iter(), map),
+        (Type::Struct(index), Value::Object(map)) => settle_fields(FACTS.fields(*index).iter(), map, unset),
         (Type::List(item), Value::Array(list)) => {
             for element in list {
                 if element.is_null() {
                     *element = zero(item);
                 }
-                settle_value(item, element);
+                settle_value(item, element, unset);
             }
         }
-        (Type::Map(item), Value::Object(map)) => map.values_mut().for_each(|element| settle_value(item, element)),
+        (Type::Map(item), Value::Object(map)) => {
+            map.values_mut().for_each(|element| settle_value(item, element, unset))
+        }
         (Type::Quantity, given) => {
             if let Some(canonical) = canonical_quantity(given) {
                 *given = canonical.into();
@@ -90,7 +117,7 @@ fn zero(kind: &Type) -> Value {
         Type::Bytes | Type::Time | Type::MicroTime | Type::Any | Type::List(_) | Type::Map(_) => Value::Null,
         Type::Struct(index) => {
             let mut map = Map::new();
-            settle_fields(FACTS.fields(*index).iter(), &mut map);
+            settle_fields(FACTS.fields(*index).iter(), &mut map, Unset::Show);
             map.into()
         }
     }
@@ -143,6 +170,13 @@ mod tests {
         );
         let spec = json!({"securityContext": {}, "automountServiceAccountToken": false, "containers": []});
         assert_eq!(pod["spec"], spec);
+    }
+
+    #[test]
+    fn defaults_see_only_what_was_set() {
+        let mut service = json!({"spec": {"type": "", "ports": [{"port": 80, "targetPort": 0}]}});
+        tidy("v1", "Service", &mut service);
+        assert_eq!(service, json!({"spec": {"ports": [{"port": 80}]}}));
     }
 
     #[test]
