@@ -10,7 +10,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 bin=${FERROVIRT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ferrovirt}/reference/bin
 target=${CARGO_TARGET_DIR:-target}/debug
-failed=0 report=
+failed=0 report= group=
 
 say() { printf '\n== %s\n' "$*"; }
 note() { report+=$(printf '%-7s %-36s %5s s   %s' "$@")$'\n'; }
@@ -23,6 +23,7 @@ export TMPDIR=$work/tmp
 cleanup() {
   local status=$?
   trap - EXIT INT TERM HUP
+  if [ -n "$group" ]; then kill -TERM -- "-$group" 2>/dev/null; wait "$group" 2>/dev/null; fi
   stop_ours >/dev/null 2>&1
   stop_reference >/dev/null 2>&1
   rm -rf "$work"
@@ -47,8 +48,13 @@ phase() { # phase NAME COMMAND…: status 3 means that it cannot be done here
   local name=$1 started=$SECONDS status
   shift
   say "$name"
-  "$@" 2>&1 | tee "$work/log"
-  status=${PIPESTATUS[0]}
+  # A process group of its own: one interrupt then ends the phase at once, whatever it has started.
+  set -m
+  { "$@" 2>&1 | tee "$work/log"; exit "${PIPESTATUS[0]}"; } </dev/null &
+  group=$!
+  set +m
+  wait $group
+  status=$? group=
   case $status in
     0) note ok "$name" $((SECONDS - started)) "$(counts "$work/log")" ;;
     3) note skipped "$name" $((SECONDS - started)) "$(tail -n 1 "$work/log")" ;;
