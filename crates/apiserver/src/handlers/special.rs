@@ -9,11 +9,12 @@ use serde_json::{Value, json};
 use super::delete::{self, Deleted};
 use super::write::{Writer, format_time};
 use crate::admission::Operation;
+use crate::controllers::disruption::is_ready;
 use crate::http::body::{self, RequestBody};
 use crate::http::negotiate::Output;
 use crate::http::options::{DeleteOptions, WriteOptions};
 use crate::http::respond::{self, Answer};
-use crate::internal::Place;
+use crate::internal::{Internal, Place};
 use crate::registry::Resource;
 use crate::server::{Call, Server};
 use crate::status::{ApiError, ApiResult};
@@ -115,8 +116,12 @@ async fn bind(
     let resource = server.registry.snapshot().find("", "v1", "pods").cloned().ok_or_else(ApiError::no_such_resource)?;
     let node = binding["target"]["name"].as_str().unwrap_or_default().to_owned();
     if node.is_empty() {
-        let error = crate::strategy::required("target.name", "");
-        return Err(ApiError::invalid("", "Binding", name, &[error]));
+        return Err(plain(&crate::strategy::required("target.name", "").to_string()));
+    }
+    let kind = &binding["target"]["kind"];
+    if kind.as_str().is_some_and(|kind| !kind.is_empty() && kind != "Node") {
+        let message = format!("target.kind: Unsupported value: {kind}: supported values: \"Node\", \"<empty>\"");
+        return Err(plain(&message));
     }
     let now = format_time(server.environment.now());
     let writer = Writer {
@@ -127,7 +132,8 @@ async fn bind(
         subresource: "binding",
         dry_run,
         manager: call.manager(None),
-        tracks: true,
+        // Where a pod runs belongs to nobody.
+        tracks: false,
     };
     let make = |old: Option<&Value>| {
         let mut pod = old.cloned().unwrap_or_default();
@@ -139,6 +145,10 @@ async fn bind(
             let why = format!("pod {name} is already assigned to node \"{taken}\"");
             return Err(ApiError::conflict(crate::status::Subject { group: "", resource: "pods/binding" }, name, &why));
         }
+        if pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
+            let why = format!("pod {name} has non-empty .spec.schedulingGates");
+            return Err(ApiError::conflict(crate::status::Subject { group: "", resource: "pods/binding" }, name, &why));
+        }
         pod["spec"]["nodeName"] = node.clone().into();
         for (key, value) in binding["metadata"]["annotations"].as_object().into_iter().flatten() {
             pod["metadata"]["annotations"][key] = value.clone();
@@ -146,7 +156,7 @@ async fn bind(
         let mut conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
         conditions.retain(|condition| condition["type"] != "PodScheduled");
         conditions.push(json!({
-            "type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now, "observedGeneration": 1,
+            "type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now,
         }));
         pod["status"]["conditions"] = conditions.into();
         Ok(pod)
@@ -156,16 +166,17 @@ async fn bind(
     Ok(respond::object(StatusCode::CREATED, &Output::JSON, &status))
 }
 
+/// An error that the reference does not classify.
+fn plain(message: &str) -> ApiError {
+    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
+}
+
 /// `pods/eviction`: a deletion that disruption budgets may refuse.
 async fn evict(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call, body: RequestBody) -> ApiResult<Answer> {
     let path = call.path()?;
     let eviction = object(call, body).await?;
-    let given = eviction["metadata"]["name"].as_str().unwrap_or_default();
-    if !given.is_empty() && given != path.name {
-        return Err(ApiError::bad_request(format!(
-            "name in URL does not match name in Eviction object: {} != {given}",
-            path.name
-        )));
+    if eviction["metadata"]["name"].as_str().unwrap_or_default() != path.name {
+        return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
     }
     let mut options = DeleteOptions::parse(eviction.get("deleteOptions"), &call.query)?;
     options.dry_run |= call.query.get("dryRun") == Some("All");
@@ -187,6 +198,10 @@ async fn evict(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call, body
     if !finished && !pod["metadata"]["deletionTimestamp"].is_string() {
         spend_budget(server, &path.namespace, &pod, options.dry_run).await?;
     }
+    if !options.dry_run {
+        let now = format_time(server.environment.now());
+        mark_disrupted(&pods, &Place::new(&path.namespace, &path.name), &mut options, &now).await?;
+    }
     let plain = Writer { subresource: "", ..writer };
     match delete::remove(&plain, &path.name, &options).await? {
         Deleted::Gone(_) | Deleted::Pending(_) => {
@@ -195,6 +210,36 @@ async fn evict(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call, body
             Ok(respond::object(StatusCode::CREATED, &Output::JSON, &status))
         }
     }
+}
+
+/// Writes down in the pod why it goes. A resource version that the caller insisted on moves along.
+async fn mark_disrupted(pods: &Internal<'_>, place: &Place, options: &mut DeleteOptions, now: &str) -> ApiResult<()> {
+    let Some(pod) = pods.get(&place.namespace, &place.name) else { return Ok(()) };
+    let is_meant = |wanted: &Option<String>, field: &str| {
+        wanted.as_ref().is_none_or(|wanted| pod["metadata"][field] == wanted.as_str())
+    };
+    if !is_meant(&options.uid, "uid") || !is_meant(&options.resource_version, "resourceVersion") {
+        // The deletion will say what is wrong.
+        return Ok(());
+    }
+    let marked = pods
+        .change(place, "status", |pod| {
+            let mut conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let already = |condition: &Value| condition["type"] == "DisruptionTarget" && condition["status"] == "True";
+            if !conditions.iter().any(already) {
+                conditions.retain(|condition| condition["type"] != "DisruptionTarget");
+                conditions.push(json!({
+                    "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+                    "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": now,
+                }));
+                pod["status"]["conditions"] = conditions.into();
+            }
+        })
+        .await?;
+    if let Some(version) = &mut options.resource_version {
+        marked["metadata"]["resourceVersion"].as_str().unwrap_or_default().clone_into(version);
+    }
+    Ok(())
 }
 
 /// Takes one disruption from the pod's budget, or refuses.
@@ -214,9 +259,12 @@ async fn spend_budget(server: &Arc<Server>, namespace: &str, pod: &Value, dry_ru
         _ => {
             let why =
                 "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
-            return Err(ApiError::internal_plain(why));
+            return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", why));
         }
     };
+    if !is_ready(pod) && may_lose_unready(budget) {
+        return Ok(());
+    }
     let name = budget["metadata"]["name"].as_str().unwrap_or_default();
     refuse_if_spent(budget, name)?;
     if dry_run {
@@ -237,6 +285,13 @@ async fn spend_budget(server: &Arc<Server>, namespace: &str, pod: &Value, dry_ru
         })
         .await?;
     spent.into_inner()
+}
+
+/// A pod that is not ready does not count, so nothing is lost with it unless the others are too few as well.
+fn may_lose_unready(budget: &Value) -> bool {
+    let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
+    let (healthy, desired) = (number("currentHealthy"), number("desiredHealthy"));
+    budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow" || (healthy >= desired && desired > 0)
 }
 
 fn refuse_if_spent(budget: &Value, name: &str) -> ApiResult<()> {
