@@ -9,8 +9,9 @@ MAKEFLAGS += --no-print-directory
 export PATH := $(PATH):$(if $(CARGO_HOME),$(CARGO_HOME),$(HOME)/.cargo)/bin
 
 FERROVIRT := target/release/ferrovirt
+FUZZ_SECONDS := 60
 
-.PHONY: help run stop build test test-unit test-api test-kubectl reference-up reference-down lint fmt clean
+.PHONY: help run stop build test test-unit test-api test-kubectl reference-up reference-down fuzz lint fmt clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name what; do printf '  make %-15s %s\n' "$$name" "$$what"; done
@@ -44,6 +45,10 @@ reference-up: ## Build and start a real etcd, kube-apiserver and controller mana
 
 reference-down: ## Stop the reference and remove its state
 	@tests/reference/reference.sh down
+
+fuzz: ## Every fuzz target for a minute (FUZZ_SECONDS=60); needs a nightly compiler, which is installed where it is missing
+	@scripts/setup.sh build
+	@fuzz/run.sh $(FUZZ_SECONDS)
 
 lint: ## rustfmt, clippy with warnings denied, licences and sources of the dependencies
 	@scripts/lint.sh

@@ -20,10 +20,18 @@ mkdir "$work/tmp"
 # Whatever a test leaves behind goes with the directory.
 export TMPDIR=$work/tmp
 
+end_group() { # what runs may want to clean up too, so it gets some seconds
+  kill -TERM -- "-$group" 2>/dev/null
+  for _ in $(seq 150); do
+    kill -0 -- "-$group" 2>/dev/null || return
+    sleep 0.1
+  done
+  kill -KILL -- "-$group" 2>/dev/null
+}
 cleanup() {
   local status=$?
   trap - EXIT INT TERM HUP
-  if [ -n "$group" ]; then kill -TERM -- "-$group" 2>/dev/null; wait "$group" 2>/dev/null; fi
+  [ -z "$group" ] || end_group
   stop_ours >/dev/null 2>&1
   stop_reference >/dev/null 2>&1
   rm -rf "$work"
@@ -73,6 +81,7 @@ rust_tests() {
 }
 build() { cargo build --locked --package ferrovirt --package api-suite; }
 api_suite() { "$target/api-suite" --kubeconfig "$1"; }
+foreign_client() { tests/foreign/run.sh "$target/ferrovirt"; }
 kubectl_commands() { tests/kubectl/run.sh --kubeconfig "$1" --kubectl "$bin/kubectl" --ferrovirt "$target/ferrovirt"; }
 
 on_a_cluster() { # on_a_cluster KUBECONFIG NAME: the black-box suites that were asked for
@@ -85,6 +94,7 @@ black_box() {
   [ "$what" = api ] || phase "build kubectl" tests/reference/build.sh kubectl
   if phase "start our server" start_ours; then on_a_cluster "$work/ours/kubeconfig" "our server"; fi
   stop_ours
+  [ "$what" != all ] || phase "foreign client on our server" foreign_client
   phase "build the reference" tests/reference/build.sh || return
   if phase "start the reference" start_reference; then on_a_cluster "$work/reference/admin.kubeconfig" "the reference"; fi
   stop_reference

@@ -25,8 +25,8 @@ if [ ${#areas[@]} = 0 ]; then for file in "$here"/commands/*.sh; do areas+=("$(b
 work=$(mktemp -d) || exit 1
 export KUBECONFIG=$work/kubeconfig KUBECACHEDIR=$work/cache
 cp "$kubeconfig" "$KUBECONFIG"
-kubectl() { timeout 90 "$program" "$@" </dev/null; }
-kubectl_stdin() { timeout 90 "$program" "$@"; }
+kubectl() { timeout --foreground 90 "$program" "$@" </dev/null; }
+kubectl_stdin() { timeout --foreground 90 "$program" "$@"; }
 
 # Names of objects without a namespace carry the run's own mark, so that two runs do not meet.
 run=r$$

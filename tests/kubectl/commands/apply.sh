@@ -73,11 +73,11 @@ check "replace of a status" 'virtualmachine.kubevirt.io/machine replaced' \
   stdin "$(k get vm machine -o json | sed '0,/"spec": {/s//"status": {"printableStatus": "Paused"}, "spec": {/')" replace --subresource=status -f -
 check "the status is there" '^Paused$' k get vm machine -o 'jsonpath={.status.printableStatus}'
 
-check "edit" '^configmap/settings edited$' env KUBE_EDITOR="sed -i s/blue/red/" timeout 90 "$program" -n "$namespace" edit configmap settings
+check "edit" '^configmap/settings edited$' env KUBE_EDITOR="sed -i s/blue/red/" timeout --foreground 90 "$program" -n "$namespace" edit configmap settings
 check "what was edited is there" '^red$' k get configmap settings -o 'jsonpath={.data.colour}'
-check "edit without a change" 'Edit cancelled, no changes made' env KUBE_EDITOR=true timeout 90 "$program" -n "$namespace" edit configmap settings
+check "edit without a change" 'Edit cancelled, no changes made' env KUBE_EDITOR=true timeout --foreground 90 "$program" -n "$namespace" edit configmap settings
 check "edit of a custom resource" '^virtualmachine.kubevirt.io/machine edited$' \
-  env KUBE_EDITOR="sed -i s/Halted/Manual/" timeout 90 "$program" -n "$namespace" edit vm machine
+  env KUBE_EDITOR="sed -i s/Halted/Manual/" timeout --foreground 90 "$program" -n "$namespace" edit vm machine
 check "edit of a status" 'machine edited' \
-  env KUBE_EDITOR="sed -i s/Paused/Stopped/" timeout 90 "$program" -n "$namespace" edit vm machine --subresource=status
+  env KUBE_EDITOR="sed -i s/Paused/Stopped/" timeout --foreground 90 "$program" -n "$namespace" edit vm machine --subresource=status
 check "both edits are there" '^Manual Stopped$' k get vm machine -o 'jsonpath={.spec.runStrategy} {.status.printableStatus}'
