@@ -76,10 +76,34 @@ async fn own_service(server: &Arc<Server>, address: SocketAddr) -> ApiResult<()>
         old["ports"] = json!([{"name": "https", "port": address.port(), "protocol": "TCP"}]);
         old["endpoints"] = json!([{"addresses": [address.ip().to_string()], "conditions": {"ready": true}}]);
     };
+    let endpoints = server.internal("", "v1", "endpoints", "kube-apiserver")?;
+    let subsets = json!([{
+        "addresses": [{"ip": address.ip().to_string()}],
+        "ports": [{"name": "https", "port": address.port(), "protocol": "TCP"}],
+    }]);
+    endpoints
+        .ensure(json!({
+            "metadata": {
+                "name": "kubernetes", "namespace": "default", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
+            },
+            "subsets": subsets,
+        }))
+        .await?;
+    endpoints.change(&Place::new("default", "kubernetes"), "", |old| old["subsets"] = subsets.clone()).await?;
     let slices = server.internal("discovery.k8s.io", "v1", "endpointslices", "kube-apiserver")?;
     let mut wanted = json!({"metadata": {"name": "kubernetes", "namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"}}});
     slice(&mut wanted);
     slices.ensure(wanted).await?;
     slices.change(&Place::new("default", "kubernetes"), "", slice).await?;
+    // Older clients look here.
+    let endpoints = server.internal("", "v1", "endpoints", "kube-apiserver")?;
+    let subsets = json!([{
+        "addresses": [{"ip": address.ip().to_string()}],
+        "ports": [{"name": "https", "port": address.port(), "protocol": "TCP"}],
+    }]);
+    let labels = json!({"endpointslice.kubernetes.io/skip-mirror": "true"});
+    let metadata = json!({"name": "kubernetes", "namespace": "default", "labels": labels});
+    endpoints.ensure(json!({"metadata": metadata, "subsets": subsets})).await?;
+    endpoints.change(&Place::new("default", "kubernetes"), "", |old| old["subsets"] = subsets.clone()).await?;
     Ok(())
 }

@@ -22,7 +22,7 @@ use crate::store::{OpenError, Store, StoreOptions};
 use crate::{bootstrap, serve};
 
 /// Who issues service account tokens, as other clusters call themselves too.
-const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+const ISSUER: &str = "https://kubernetes.default.svc";
 /// How often old history is looked at.
 const MAINTENANCE: Duration = Duration::from_secs(1);
 

@@ -165,7 +165,7 @@ impl Server {
         }
         let path = call.info.path.trim_end_matches('/');
         match path {
-            "/openapi/v3" => openapi::index(self, call),
+            "/openapi/v3" => Ok(openapi::index(self)),
             _ if path.starts_with("/openapi/v3/") => openapi::document(self, call),
             "/openid/v1/jwks" | "/.well-known/openid-configuration" => self.identity.key_document(path),
             _ => discovery::serve(self, call),

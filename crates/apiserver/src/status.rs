@@ -264,11 +264,6 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message).with_causes(vec![cause])
     }
 
-    /// 500 with the message as it is.
-    pub fn internal_plain(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
-    }
-
     /// A token with which a list can go on, in the `Status`' own metadata.
     pub fn with_continue(mut self, token: &str) -> Self {
         self.0.continue_token = Some(token.to_owned());

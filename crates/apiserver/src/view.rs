@@ -14,6 +14,7 @@ use crate::http::negotiate::{Output, Shape};
 use crate::http::options::Query;
 use crate::http::respond::{self, Answer};
 use crate::registry::Resource;
+use crate::status::{ApiError, ApiResult};
 use crate::store::{Object, Revision};
 
 /// Shows objects of one resource in one form.
@@ -37,6 +38,8 @@ enum Include {
 
 impl<'a> View<'a> {
     /// A view of `resource` in the form that `output` says.
+    ///
+    /// `includeObject` is checked by [`check_include`] before.
     pub fn new(resource: &'a Resource, output: &'a Output, query: &Query, now: jiff::Timestamp) -> Self {
         let head = format!("{{\"apiVersion\":\"{}\",\"kind\":\"{}\",", resource.api_version(), resource.kind);
         let include = match query.get("includeObject") {
@@ -258,6 +261,18 @@ impl<'a> View<'a> {
                 json!({"kind": self.resource.kind.to_string(), "apiVersion": self.resource.api_version(), "metadata": meta})
             }
         }
+    }
+}
+
+/// Refuses a table whose rows shall carry something that does not exist.
+pub fn check_include(output: &Output, query: &Query) -> ApiResult<()> {
+    match (&output.shape, query.get("includeObject")) {
+        (Shape::Table { .. }, Some(other)) if !matches!(other, "" | "None" | "Metadata" | "Object") => {
+            Err(ApiError::bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: \"{other}\": must be 'Metadata', 'Object', 'None', or empty"
+            )))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -130,6 +130,9 @@ pub async fn remove(writer: &Writer<'_>, name: &str, options: &DeleteOptions) ->
         let current = current.ok_or_else(|| ApiError::not_found(writer.resource.subject(), name))?;
         let old = writer.value(&current);
         check_preconditions(writer, name, &old, options)?;
+        if let Some(why) = writer.resource.strategy.refuses_deletion(&old) {
+            return Err(ApiError::forbidden(writer.resource.subject(), name, why));
+        }
         if !admitted {
             writer.server.admission.validate(writer, Operation::Delete, &Value::Null, Some(&old)).await?;
             admitted = true;
@@ -199,8 +202,13 @@ async fn vanish(
         writer.remove(name, &marked).await?;
         return Ok(Deleted::Gone(writer.value(&marked)));
     }
-    writer.remove(name, current).await?;
-    Ok(Deleted::Gone(if writer.resource.strategy.is_graceful() { new } else { old }))
+    let revision = writer.remove(name, current).await?;
+    if writer.resource.strategy.is_graceful() {
+        return Ok(Deleted::Gone(new));
+    }
+    let mut last = old;
+    last["metadata"]["resourceVersion"] = revision.to_string().into();
+    Ok(Deleted::Gone(last))
 }
 
 /// Foreground and orphan deletion are finalizers that the garbage collector takes off again.

@@ -95,5 +95,11 @@ fn not_allowed(resource: &Resource, verb: &str) -> ApiError {
 }
 
 fn deprecation(resource: &Resource) -> Vec<String> {
-    resource.custom.as_ref().and_then(|custom| custom.deprecation.clone()).into_iter().collect()
+    match &resource.custom {
+        Some(custom) => custom.deprecation.clone().into_iter().collect(),
+        None if &*resource.kind == "Endpoints" => {
+            vec!["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned()]
+        }
+        None => Vec::new(),
+    }
 }

@@ -16,7 +16,7 @@ use crate::select::Selection;
 use crate::server::{Call, Server};
 use crate::status::{ApiError, ApiResult};
 use crate::store::{ListError, Object, Revision};
-use crate::view::View;
+use crate::view::{View, check_include};
 
 /// How long a read waits for a revision that the store has not reached.
 const FRESHNESS_PATIENCE: Duration = Duration::from_secs(3);
@@ -25,6 +25,7 @@ const FRESHNESS_PATIENCE: Duration = Duration::from_secs(3);
 pub async fn get(server: &Arc<Server>, resource: &Resource, call: &Call) -> ApiResult<Answer> {
     let output = Output::negotiate(&call.headers, &call.query)?;
     output.check_list(false, &resource.kind)?;
+    check_include(&output, &call.query)?;
     let wanted = parse_version(call.query.get("resourceVersion"))?;
     wait_until_fresh(server, wanted.unwrap_or(0)).await?;
     let path = call.path()?;
@@ -107,6 +108,7 @@ pub async fn list(server: &Arc<Server>, resource: &Resource, call: &Call) -> Api
     let options = ListOptions::parse(&call.query, false)?;
     let output = Output::negotiate(&call.headers, &call.query)?;
     output.check_list(true, &resource.list_kind)?;
+    check_include(&output, &call.query)?;
     let path = call.path()?;
     let selection = Selection::new(resource, &options)?;
     let place = place(server, resource, &options, &path.namespace).await?;

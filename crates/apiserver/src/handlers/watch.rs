@@ -131,7 +131,8 @@ impl Tail {
             .unwrap_or_else(|| DEFAULT_LIFE_SECONDS + rand::random_range(0..DEFAULT_LIFE_SECONDS));
         let now = Instant::now();
         Ok(Self {
-            ends_initial: (options.send_initial_events == Some(true)).then_some(from),
+            // Whoever gets the state first and takes bookmarks is told where it ends.
+            ends_initial: (wants_initial && (options.bookmarks || options.send_initial_events == Some(true))).then_some(from),
             server,
             resource,
             output,

@@ -15,7 +15,7 @@ use crate::auth::UserInfo;
 use crate::registry::{Generation, Resource};
 use crate::server::Server;
 use crate::status::{ApiError, ApiResult, Subject};
-use crate::store::{Body, Change, Expect, Object, Write, WriteError};
+use crate::store::{Body, Change, Expect, Object, Revision, Write, WriteError};
 use crate::view;
 
 /// How often a write that races with others is tried again before the client hears of it.
@@ -244,16 +244,15 @@ impl Writer<'_> {
         self.default(&mut new);
         self.keep_other_half(old, &mut new);
         put_metadata(&mut new, "managedFields", managed);
-        if self.subresource == "status" {
-            resource.strategy.prepare_status_update(&mut new, old);
-            self.settle(&mut new);
-        } else {
-            // The finalizers of a namespace's spec are all that /finalize is for.
-            if self.subresource != "finalize" {
+        match self.subresource {
+            "status" => resource.strategy.prepare_status_update(&mut new, old),
+            // These change what an update of the object may not.
+            "finalize" | "binding" => {}
+            _ => {
                 resource.strategy.prepare_update(self.server, &mut new, old);
+                self.settle(&mut new);
+                self.bump_generation(old, &mut new);
             }
-            self.settle(&mut new);
-            self.bump_generation(old, &mut new);
         }
         let mut errors = names::validate_object_meta_update(&new["metadata"], &old["metadata"], "metadata");
         if resource.custom.is_none() {
@@ -315,7 +314,7 @@ impl Writer<'_> {
             } else {
                 put(map, "metadata", metadata);
             }
-        } else if self.resource.rules.has_status {
+        } else if self.resource.rules.has_status && self.subresource != "binding" {
             put(map, "status", old.get("status").cloned());
         }
     }
@@ -403,7 +402,9 @@ impl Writer<'_> {
 
     /// 422 about this kind.
     pub fn invalid(&self, name: &str, errors: &[FieldError]) -> ApiError {
-        ApiError::invalid(&self.resource.group, &self.resource.kind, name, errors)
+        // Kinds that are stored as those of another group are checked there, and errors say so.
+        let (group, _) = crate::registry::split_api_version(&self.resource.storage_api_version);
+        ApiError::invalid(group, &self.resource.kind, name, errors)
     }
 
     /// The object is marked as deleted and nothing holds it any more.
@@ -416,13 +417,15 @@ impl Writer<'_> {
     }
 
     /// Takes an object out of the store.
-    pub async fn remove(&self, name: &str, current: &Object) -> Result<(), CommitError> {
+    ///
+    /// Returns the revision of the deletion, or that of the object in a dry run.
+    pub async fn remove(&self, name: &str, current: &Object) -> Result<Revision, CommitError> {
         if self.dry_run {
-            return Ok(());
+            return Ok(current.revision);
         }
         let key = self.resource.key(self.namespace, name);
         let write = Write { key, expect: Expect::Revision(current.revision), change: Change::Delete };
-        self.server.store.write(write).await.map(|_| ()).map_err(CommitError::from)
+        self.server.store.write(write).await.map(|committed| committed.revision).map_err(CommitError::from)
     }
 
     /// Writes a prepared object.

@@ -49,6 +49,11 @@ impl Strategy for Namespace {
         &["status.phase", "name"]
     }
 
+    fn refuses_deletion(&self, object: &Value) -> Option<&'static str> {
+        let immortal = matches!(text(&object["metadata"]["name"]), "default" | "kube-system" | "kube-public");
+        immortal.then_some("this namespace may not be deleted")
+    }
+
     fn may_vanish(&self, object: &Value) -> bool {
         object["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty)
     }

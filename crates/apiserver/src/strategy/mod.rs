@@ -93,6 +93,11 @@ pub trait Strategy: Send + Sync {
         true
     }
 
+    /// Why this object cannot be deleted, if it cannot.
+    fn refuses_deletion(&self, _object: &Value) -> Option<&'static str> {
+        None
+    }
+
     /// An object that is marked as deleted may go when this is true (besides having no finalizers).
     fn may_vanish(&self, _object: &Value) -> bool {
         true
