@@ -186,7 +186,7 @@ async fn remove_once(
     writer.commit(name, Expect::Revision(current.revision), new).await.map(Deleted::Pending)
 }
 
-/// The object goes now. One that was given time to end is first seen to have none left.
+/// The object goes now. One of a kind that may take its time is first seen to have none left.
 async fn vanish(
     writer: &Writer<'_>,
     name: &str,
@@ -194,21 +194,17 @@ async fn vanish(
     old: Value,
     new: Value,
 ) -> Result<Deleted, CommitError> {
-    let was_waiting = old["metadata"]["deletionGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds > 0);
-    if was_waiting && !writer.dry_run {
+    let mut last = current.clone();
+    if writer.resource.strategy.is_graceful() && !writer.dry_run && new != old {
         let Shown::Stored(marked) = writer.commit(name, Expect::Revision(current.revision), new).await? else {
             return Err(CommitError::Changed);
         };
-        writer.remove(name, &marked).await?;
-        return Ok(Deleted::Gone(writer.value(&marked)));
+        last = marked;
     }
-    let revision = writer.remove(name, current).await?;
-    if writer.resource.strategy.is_graceful() {
-        return Ok(Deleted::Gone(new));
-    }
-    let mut last = old;
-    last["metadata"]["resourceVersion"] = revision.to_string().into();
-    Ok(Deleted::Gone(last))
+    let revision = writer.remove(name, &last).await?;
+    let mut shown = writer.value(&last);
+    shown["metadata"]["resourceVersion"] = revision.to_string().into();
+    Ok(Deleted::Gone(shown))
 }
 
 /// Foreground and orphan deletion are finalizers that the garbage collector takes off again.
