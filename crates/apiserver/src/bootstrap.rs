@@ -95,15 +95,5 @@ async fn own_service(server: &Arc<Server>, address: SocketAddr) -> ApiResult<()>
     slice(&mut wanted);
     slices.ensure(wanted).await?;
     slices.change(&Place::new("default", "kubernetes"), "", slice).await?;
-    // Older clients look here.
-    let endpoints = server.internal("", "v1", "endpoints", "kube-apiserver")?;
-    let subsets = json!([{
-        "addresses": [{"ip": address.ip().to_string()}],
-        "ports": [{"name": "https", "port": address.port(), "protocol": "TCP"}],
-    }]);
-    let labels = json!({"endpointslice.kubernetes.io/skip-mirror": "true"});
-    let metadata = json!({"name": "kubernetes", "namespace": "default", "labels": labels});
-    endpoints.ensure(json!({"metadata": metadata, "subsets": subsets})).await?;
-    endpoints.change(&Place::new("default", "kubernetes"), "", |old| old["subsets"] = subsets.clone()).await?;
     Ok(())
 }
