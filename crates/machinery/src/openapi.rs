@@ -141,7 +141,22 @@ fn custom_schema(schema: Option<&Value>, schemas: &Schemas) -> Value {
     };
     embed(&mut whole, &fields);
     add_fields(&mut whole, &fields);
+    spell_out_int_or_string(&mut whole);
     whole
+}
+
+/// Plain OpenAPI readers do not know `x-kubernetes-int-or-string`, so the two types are listed beside it.
+fn spell_out_int_or_string(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            if fields.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true)) && !fields.contains_key("anyOf") {
+                fields.insert("anyOf".to_owned(), json!([{"type": "integer"}, {"type": "string"}]));
+            }
+            fields.values_mut().for_each(spell_out_int_or_string);
+        }
+        Value::Array(items) => items.iter_mut().for_each(spell_out_int_or_string),
+        _ => {}
+    }
 }
 
 fn add_fields(node: &mut Value, fields: &Map<String, Value>) {

@@ -11,6 +11,14 @@ use anyhow::{Context, bail};
 
 use super::serve;
 
+/// Prints a line; a reader that has left is no reason to fail once the cluster runs.
+macro_rules! say {
+    ($($arg:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), $($arg)*);
+    }};
+}
+
 /// Arguments of `up`.
 #[derive(clap::Args, Clone)]
 pub struct UpArgs {
@@ -22,17 +30,17 @@ pub struct UpArgs {
 pub fn run(args: &UpArgs) -> anyhow::Result<()> {
     let home = &args.serve.home;
     if let Some(process) = home.process()? {
-        println!("The local cluster runs already (process {}, https://{}).", process.pid, process.address);
+        say!("The local cluster runs already (process {}, https://{}).", process.pid, process.address);
         return welcome(&home.kubeconfig()?);
     }
     let directory = home.directory()?;
     std::fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
-    println!("Starting the control plane (state in {}) ...", directory.display());
+    say!("Starting the control plane (state in {}) ...", directory.display());
     let begin = Instant::now();
     let log = home.log()?;
     let mut child = spawn(args, &directory, &log)?;
     match wait_until_ready(&mut child)? {
-        Some(address) => println!("Ready at {address} after {:.1} s.", begin.elapsed().as_secs_f64()),
+        Some(address) => say!("Ready at {address} after {:.1} s.", begin.elapsed().as_secs_f64()),
         None => {
             let status = child.wait()?;
             bail!("the control plane ended ({status}) before it was ready; its last words:\n{}", last_words(&log));
@@ -72,10 +80,10 @@ fn last_words(log: &Path) -> String {
 }
 
 fn welcome(kubeconfig: &Path) -> anyhow::Result<()> {
-    println!("\nKubeconfig: {}\n\nTry:", kubeconfig.display());
-    println!("  export KUBECONFIG={}", kubeconfig.display());
-    println!("  kubectl get namespaces");
-    println!("  kubectl api-resources --api-group=kubevirt.io");
-    println!("  kubectl explain virtualmachine.spec.runStrategy");
+    say!("\nKubeconfig: {}\n\nTry:", kubeconfig.display());
+    say!("  export KUBECONFIG={}", kubeconfig.display());
+    say!("  kubectl get namespaces");
+    say!("  kubectl api-resources --api-group=kubevirt.io");
+    say!("  kubectl explain virtualmachine.spec.runStrategy");
     Ok(())
 }
