@@ -45,10 +45,8 @@ impl TokenSecrets {
     pub(super) fn observe(&self, event: &Event) {
         let namespace = &*event.key.namespace;
         match &*event.key.resource {
-            "/secrets" => {
-                if event.object.as_ref().is_some_and(|secret| secret.body.value()["type"] == TOKEN_TYPE) {
-                    self.queue.add(Item::Secret(Place::new(namespace, &event.key.name)));
-                }
+            "/secrets" if event.object.as_ref().is_some_and(|secret| secret.body.value()["type"] == TOKEN_TYPE) => {
+                self.queue.add(Item::Secret(Place::new(namespace, &event.key.name)));
             }
             "/serviceaccounts" if event.object.is_none() || event.previous.is_none() => {
                 self.queue.add(Item::Namespace(namespace.to_owned()));

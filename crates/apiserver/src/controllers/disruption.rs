@@ -266,7 +266,7 @@ mod tests {
         (0..ready + unready).map(pod).collect()
     }
 
-    fn budget(spec: Value) -> Value {
+    fn budget(spec: &Value) -> Value {
         json!({"metadata": {"name": "b", "generation": 3}, "spec": spec, "status": {}})
     }
 
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_number_of_available_pods_is_counted_over_the_pods() {
-        let judged = judge(&budget(json!({"minAvailable": 2})), &pods(3, 1), None, now());
+        let judged = judge(&budget(&json!({"minAvailable": 2})), &pods(3, 1), None, now());
         assert_eq!(numbers(&judged), [4, 3, 2, 1]);
         assert_eq!(judged.status["observedGeneration"], 3);
         let condition = json!({
@@ -285,7 +285,7 @@ mod tests {
             "observedGeneration": 3, "lastTransitionTime": NOW,
         });
         assert_eq!(judged.status["conditions"], json!([condition]));
-        let judged = judge(&budget(json!({"minAvailable": 3})), &pods(3, 0), None, now());
+        let judged = judge(&budget(&json!({"minAvailable": 3})), &pods(3, 0), None, now());
         assert_eq!(numbers(&judged), [3, 3, 3, 0]);
         assert_eq!(judged.status["conditions"][0]["reason"], "InsufficientPods");
     }
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn shares_are_of_what_the_controllers_want_and_round_up() {
         let scaled = |spec: Value, ready: usize, scale: i64| {
-            numbers(&judge(&budget(spec), &pods(ready, 0), Some(&Ok(scale)), now()))
+            numbers(&judge(&budget(&spec), &pods(ready, 0), Some(&Ok(scale)), now()))
         };
         assert_eq!(scaled(json!({"minAvailable": "50%"}), 5, 7), [7, 5, 4, 1]);
         assert_eq!(scaled(json!({"maxUnavailable": 1}), 3, 3), [3, 3, 2, 1]);
@@ -305,14 +305,14 @@ mod tests {
 
     #[test]
     fn no_pods_allow_nothing() {
-        let judged = judge(&budget(json!({"minAvailable": 0})), &[], None, now());
+        let judged = judge(&budget(&json!({"minAvailable": 0})), &[], None, now());
         assert_eq!(numbers(&judged), [0, 0, 0, 0]);
         assert_eq!(judged.note.unwrap().reason, "NoPods");
     }
 
     #[test]
     fn an_evicted_pod_counts_as_gone_for_two_minutes() {
-        let mut spent = budget(json!({"minAvailable": 1}));
+        let mut spent = budget(&json!({"minAvailable": 1}));
         spent["status"]["disruptedPods"] =
             json!({"p0": "2026-01-01T00:09:00Z", "p1": "2026-01-01T00:07:00Z", "gone": NOW});
         let judged = judge(&spent, &pods(3, 0), None, now());
@@ -325,18 +325,18 @@ mod tests {
     fn pods_that_are_being_deleted_are_not_healthy() {
         let mut going = pods(2, 0);
         going[0]["metadata"]["deletionTimestamp"] = NOW.into();
-        assert_eq!(numbers(&judge(&budget(json!({"minAvailable": 1})), &going, None, now())), [2, 1, 1, 0]);
+        assert_eq!(numbers(&judge(&budget(&json!({"minAvailable": 1})), &going, None, now())), [2, 1, 1, 0]);
     }
 
     #[test]
     fn an_unknown_controller_allows_nothing_and_is_named() {
         let why = Err("found no controllers for pod \"p0\"".to_owned());
-        let mut old = budget(json!({"maxUnavailable": 1}));
+        let mut old = budget(&json!({"maxUnavailable": 1}));
         old["status"]["disruptionsAllowed"] = 2.into();
         let judged = judge(&old, &pods(1, 0), Some(&why), now());
         assert_eq!(judged.status["disruptionsAllowed"], 0);
         assert_eq!(judged.status["conditions"][0]["reason"], "SyncFailed");
-        let bad = judge(&budget(json!({"maxUnavailable": "many"})), &pods(1, 0), Some(&Ok(1)), now());
+        let bad = judge(&budget(&json!({"maxUnavailable": "many"})), &pods(1, 0), Some(&Ok(1)), now());
         assert_eq!(bad.status["conditions"][0]["reason"], "SyncFailed");
     }
 }

@@ -278,7 +278,7 @@ impl Binder<'_> {
                 return Err(error);
             }
         };
-        let volume = provisioned_volume(claim, class, name, made);
+        let volume = provisioned_volume(claim, class, name, &made);
         let message =
             format!("Successfully provisioned volume {}", volume["metadata"]["name"].as_str().unwrap_or_default());
         self.volumes.ensure(volume).await?;
@@ -341,7 +341,7 @@ impl Binder<'_> {
     }
 }
 
-fn provisioned_volume(claim: &Value, class: &Value, provisioner: &str, made: Value) -> Value {
+fn provisioned_volume(claim: &Value, class: &Value, provisioner: &str, made: &Value) -> Value {
     let mut volume = json!({
         "metadata": {
             "name": format!("pvc-{}", claim["metadata"]["uid"].as_str().unwrap_or_default()),
@@ -384,7 +384,7 @@ mod tests {
                      "resources": {"requests": {"storage": "1Gi"}}},
         });
         let volume =
-            provisioned_volume(&claim, &json!({"reclaimPolicy": "Retain"}), "p", json!({"hostPath": {"path": "/x"}}));
+            provisioned_volume(&claim, &json!({"reclaimPolicy": "Retain"}), "p", &json!({"hostPath": {"path": "/x"}}));
         assert_eq!(volume["metadata"], json!({"name": "pvc-u", "annotations": {PROVISIONED_BY: "p"}}));
         assert!(matching::belongs_to(&volume, &claim));
         assert_eq!(volume["spec"]["hostPath"]["path"], "/x");
