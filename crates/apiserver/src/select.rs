@@ -1,6 +1,7 @@
 //! Selectors applied to stored objects, parsing an object only when a field beyond its name is asked for.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use ferrovirt_machinery::selector::{FieldSelector, LabelSelector};
 use serde_json::Value;
@@ -11,17 +12,17 @@ use crate::status::{ApiError, ApiResult};
 use crate::store::Object;
 
 /// Which objects of a resource are meant.
-pub struct Selection<'a> {
-    resource: &'a Resource,
+pub struct Selection {
+    resource: Arc<Resource>,
     labels: LabelSelector,
     fields: FieldSelector,
     /// Only these two fields are asked for, so objects need not be parsed.
     by_name_only: bool,
 }
 
-impl<'a> Selection<'a> {
+impl Selection {
     /// Checks that the resource knows every field that is selected by.
-    pub fn new(resource: &'a Resource, options: &ListOptions) -> ApiResult<Self> {
+    pub fn new(resource: &Arc<Resource>, options: &ListOptions) -> ApiResult<Self> {
         let mut supported = vec!["metadata.name", "metadata.namespace"];
         if !resource.namespaced {
             supported.pop();
@@ -37,7 +38,7 @@ impl<'a> Selection<'a> {
             .requirements()
             .iter()
             .all(|need| matches!(need.path.as_str(), "metadata.name" | "metadata.namespace"));
-        Ok(Self { resource, labels: options.labels.clone(), fields: options.fields.clone(), by_name_only })
+        Ok(Self { resource: resource.clone(), labels: options.labels.clone(), fields: options.fields.clone(), by_name_only })
     }
 
     /// No restriction at all.

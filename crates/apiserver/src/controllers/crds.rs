@@ -19,7 +19,7 @@ use crate::server::Server;
 use crate::status::ApiResult;
 
 /// Keeps a CRD until its objects are gone.
-pub const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 /// How long to wait before a failed step is tried again.
 const RETRY: Duration = Duration::from_millis(200);
 

@@ -104,7 +104,7 @@ struct Place {
 }
 
 /// `list`
-pub async fn list(server: &Arc<Server>, resource: &Resource, call: &Call) -> ApiResult<Answer> {
+pub async fn list(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call) -> ApiResult<Answer> {
     let options = ListOptions::parse(&call.query, false)?;
     let output = Output::negotiate(&call.headers, &call.query)?;
     output.check_list(true, &resource.list_kind)?;
@@ -171,7 +171,7 @@ fn collect(
     server: &Server,
     resource: &Resource,
     namespace: Option<&str>,
-    selection: &Selection<'_>,
+    selection: &Selection,
     place: &Place,
 ) -> ApiResult<Collected> {
     let after = place.after.as_ref().map(|(namespace, name)| (namespace.as_str(), name.as_str()));

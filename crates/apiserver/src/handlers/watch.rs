@@ -43,7 +43,6 @@ pub async fn watch(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call) 
         options.fields = ferrovirt_machinery::selector::FieldSelector::parse(&format!("metadata.name={}", path.name))
             .map_err(|error| ApiError::bad_request(error.to_string()))?;
     }
-    Selection::new(resource, &options)?;
     let tail = Tail::start(
         server.clone(),
         resource.clone(),
@@ -69,6 +68,7 @@ struct Tail {
     server: Arc<Server>,
     resource: Arc<Resource>,
     options: ListOptions,
+    selection: Selection,
     output: Output,
     query: Query,
     /// Objects to send before the first change.
@@ -102,6 +102,7 @@ impl Tail {
         output: Output,
         query: Query,
     ) -> ApiResult<Self> {
+        let selection = Selection::new(&resource, &options)?;
         let namespace = (!namespace.is_empty() && resource.namespaced).then_some(namespace.as_str());
         let wants_initial = match options.send_initial_events {
             Some(wanted) => wanted,
@@ -145,6 +146,7 @@ impl Tail {
             first_row: true,
             finished: false,
             lost,
+            selection,
             options,
         })
     }
@@ -202,7 +204,7 @@ impl Tail {
         let mut wrote = false;
         while out.len() < CHUNK {
             let Some(object) = self.initial.next() else { break };
-            if self.selection().is_some_and(|selection| selection.matches(&object)) {
+            if self.selection.matches(&object) {
                 self.write_object("ADDED", &object, object.revision, out);
             }
             wrote = true;
@@ -231,9 +233,8 @@ impl Tail {
             return;
         }
         self.told = event.revision;
-        let Some(selection) = self.selection() else { return };
-        let is = event.object.as_ref().filter(|object| selection.matches(object));
-        let was = event.previous.as_ref().filter(|object| selection.matches(object));
+        let is = event.object.as_ref().filter(|object| self.selection.matches(object));
+        let was = event.previous.as_ref().filter(|object| self.selection.matches(object));
         match (is.cloned(), was.cloned()) {
             (Some(object), Some(_)) => self.write_object("MODIFIED", &object, event.revision, out),
             (Some(object), None) => self.write_object("ADDED", &object, event.revision, out),
@@ -241,10 +242,6 @@ impl Tail {
             (None, Some(object)) => self.write_object("DELETED", &object, event.revision, out),
             (None, None) => {}
         }
-    }
-
-    fn selection(&self) -> Option<Selection<'_>> {
-        Selection::new(&self.resource, &self.options).ok()
     }
 
     fn write_object(&mut self, kind: &str, object: &Object, revision: Revision, out: &mut BytesMut) {
