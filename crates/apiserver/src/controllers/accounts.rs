@@ -1,4 +1,4 @@
-//! Service accounts: secrets that hold a token of one are filled, and pods get the account that they run as.
+//! Service accounts: secrets that hold a token of one are filled, and pods of a new namespace find the default one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +14,13 @@ use crate::admission::{Operation, Plugin, Review};
 use crate::http::options::DeleteOptions;
 use crate::internal::Place;
 use crate::server::Server;
-use crate::status::{ApiError, ApiResult};
-use crate::store::Event;
+use crate::status::ApiResult;
+use crate::store::{Event, Key};
 
 const MANAGER: &str = "kube-controller-manager";
 const TOKEN_TYPE: &str = "kubernetes.io/service-account-token";
 const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
 const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
-const MIRROR: &str = "kubernetes.io/config.mirror";
 /// How often and how long a pod waits for the account that every namespace gets.
 const DEFAULT_TRIES: usize = 10;
 const DEFAULT_WAIT: Duration = Duration::from_millis(100);
@@ -130,70 +129,33 @@ fn fill(secret: &mut Value, account: &Value, certificate: &str, token: &str) {
     }
 }
 
-/// Gives pods the service account that they run as, and refuses those whose account is missing.
-pub(super) struct PodAccount;
+/// Lets the first pods of a new namespace wait for the account that is on its way there. Everything else about a pod's
+/// account is in the strategy of pods.
+pub(super) struct AwaitDefaultAccount;
 
-impl Plugin for PodAccount {
+impl Plugin for AwaitDefaultAccount {
     fn mutate<'a>(&'a self, review: &'a Review<'a>) -> BoxFuture<'a, ApiResult<Option<Value>>> {
         Box::pin(async move {
-            if !is_new_pod(review) || review.object["metadata"]["annotations"].get(MIRROR).is_some() {
-                return Ok(None);
+            if needs_default_account(review) {
+                let key = Key::new("/serviceaccounts", review.namespace, "default");
+                for _ in 0..DEFAULT_TRIES {
+                    if review.server.store.current(&key).is_some() {
+                        break;
+                    }
+                    tokio::time::sleep(DEFAULT_WAIT).await;
+                }
             }
-            let mut pod = review.object.clone();
-            if name_in(&pod).is_empty() {
-                pod["spec"]["serviceAccountName"] = "default".into();
-                pod["spec"]["serviceAccount"] = "default".into();
-            }
-            let account = find_account(review, name_in(&pod)).await?;
-            take_pull_secrets(&mut pod, &account);
-            Ok(Some(pod))
-        })
-    }
-
-    fn validate<'a>(&'a self, review: &'a Review<'a>) -> BoxFuture<'a, ApiResult<()>> {
-        Box::pin(async move {
-            if !is_new_pod(review) || review.object["metadata"]["annotations"].get(MIRROR).is_some() {
-                return Ok(());
-            }
-            // Once more: a webhook may have named another one.
-            find_account(review, name_in(review.object)).await.map(|_| ())
+            Ok(None)
         })
     }
 }
 
-fn is_new_pod(review: &Review<'_>) -> bool {
+fn needs_default_account(review: &Review<'_>) -> bool {
     review.operation == Operation::Create
         && review.resource.group.is_empty()
         && &*review.resource.plural == "pods"
         && review.subresource.is_empty()
-}
-
-fn name_in(pod: &Value) -> &str {
-    pod["spec"]["serviceAccountName"].as_str().unwrap_or_default()
-}
-
-async fn find_account(review: &Review<'_>, name: &str) -> ApiResult<Value> {
-    let accounts = review.server.internal("", "v1", "serviceaccounts", MANAGER)?;
-    // The default account of a new namespace is on its way.
-    let tries = if name == "default" { DEFAULT_TRIES } else { 1 };
-    for attempt in 0..tries {
-        if let Some(account) = accounts.get(review.namespace, name) {
-            return Ok(account);
-        }
-        if attempt + 1 < tries {
-            tokio::time::sleep(DEFAULT_WAIT).await;
-        }
-    }
-    let why =
-        format!("error looking up service account {}/{name}: serviceaccount \"{name}\" not found", review.namespace);
-    Err(ApiError::forbidden(review.resource.subject(), review.name, &why))
-}
-
-fn take_pull_secrets(pod: &mut Value, account: &Value) {
-    let has_own = pod["spec"]["imagePullSecrets"].as_array().is_some_and(|list| !list.is_empty());
-    if let Some(secrets) = account["imagePullSecrets"].as_array().filter(|list| !list.is_empty() && !has_own) {
-        pod["spec"]["imagePullSecrets"] = secrets.clone().into();
-    }
+        && matches!(review.object["spec"]["serviceAccountName"].as_str(), None | Some("" | "default"))
 }
 
 #[cfg(test)]
@@ -211,19 +173,5 @@ mod tests {
         assert!(!is_complete(&secret, &account, "other"));
         fill(&mut secret, &account, "other", "second");
         assert_eq!(secret["data"]["token"], "Zmlyc3Q=", "a token that is there stays");
-    }
-
-    #[test]
-    fn pull_secrets_are_copied_unless_the_pod_has_its_own() {
-        let account = json!({"imagePullSecrets": [{"name": "s"}]});
-        let mut pod = json!({"spec": {}});
-        take_pull_secrets(&mut pod, &account);
-        assert_eq!(pod["spec"]["imagePullSecrets"], json!([{"name": "s"}]));
-        let mut own = json!({"spec": {"imagePullSecrets": [{"name": "mine"}]}});
-        take_pull_secrets(&mut own, &account);
-        assert_eq!(own["spec"]["imagePullSecrets"], json!([{"name": "mine"}]));
-        let mut none = json!({"spec": {}});
-        take_pull_secrets(&mut none, &json!({}));
-        assert!(none["spec"].get("imagePullSecrets").is_none());
     }
 }

@@ -34,7 +34,7 @@ pub use volumes::Provisioner;
 
 /// Adds the admission that belongs to the controllers: whoever keeps a promise also refuses to break it.
 pub(crate) fn add_admission(admission: &Admission) {
-    admission.add(Arc::new(accounts::PodAccount));
+    admission.add(Arc::new(accounts::AwaitDefaultAccount));
     admission.add(Arc::new(rbac::NoEscalation));
     admission.add(Arc::new(quota::WithinQuota::default()));
 }
