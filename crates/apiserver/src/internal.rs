@@ -83,6 +83,13 @@ impl Internal<'_> {
         read::values(self.server, &self.resource, namespace)
     }
 
+    /// Where every object is, in one namespace or all. Parses nothing, so it is cheap however many there are.
+    pub fn places(&self, namespace: Option<&str>) -> Vec<Place> {
+        let page = self.server.store.list(&self.resource.storage, namespace, None, None, None);
+        let objects = page.map(|page| page.objects).unwrap_or_default();
+        objects.iter().map(|object| Place::new(object.namespace(), object.name())).collect()
+    }
+
     /// Creates an object.
     pub async fn create(&self, mut object: Value) -> ApiResult<Value> {
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();

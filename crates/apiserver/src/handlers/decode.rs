@@ -33,9 +33,9 @@ pub async fn incoming(
         let undecodable = error.code() == http::StatusCode::BAD_REQUEST;
         if undecodable { unrecognized(resource, error.message(), &bytes) } else { error }
     })?;
-    let mut value = decoded.value.clone();
+    let Decoded { mut value, duplicates } = decoded;
     check_type(resource, &mut value, &bytes)?;
-    clean(resource, Decoded { value, duplicates: decoded.duplicates }, validation)
+    clean(resource, Decoded { value, duplicates }, validation)
 }
 
 /// Checks unknown and duplicate fields and wrong types, and drops what the schema does not know.

@@ -80,10 +80,12 @@ impl Writer<'_> {
     }
 
     /// Creates an object.
-    pub async fn create(&self, object: Value) -> ApiResult<Shown> {
+    pub async fn create(&self, mut object: Value) -> ApiResult<Shown> {
         let generated = object["metadata"]["name"].as_str().is_none_or(str::is_empty);
         for _ in 0..RETRIES {
-            let prepared = self.prepare_new(object.clone()).await?;
+            // Only a generated name is tried again.
+            let attempt = if generated { object.clone() } else { std::mem::take(&mut object) };
+            let prepared = self.prepare_new(attempt).await?;
             let name = prepared["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             match self.commit(&name, Expect::Absent, prepared).await {
                 Err(CommitError::Exists) if generated => {}
@@ -328,11 +330,8 @@ impl Writer<'_> {
             }
             Generation::Content => {
                 let skip = |key: &str| key == "metadata" || (key == "status" && self.resource.rules.has_status);
-                let content = |value: &Value| -> Vec<(String, Value)> {
-                    let fields = value.as_object().into_iter().flatten();
-                    fields.filter(|(key, _)| !skip(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
-                };
-                content(old) != content(new)
+                let content = |value| Value::as_object(value).into_iter().flatten().filter(|(key, _)| !skip(key));
+                content(old).ne(content(new))
             }
         };
         if changed {
