@@ -106,7 +106,12 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Sends a request and reads the whole answer.
-    pub(crate) async fn send(&mut self, method: Method, path: &str, body: Bytes) -> anyhow::Result<(StatusCode, Bytes)> {
+    pub(crate) async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> anyhow::Result<(StatusCode, Bytes)> {
         let exchange = async {
             let answer = self.start(method, path, body).await?;
             let status = answer.status();
@@ -126,7 +131,12 @@ impl Connection {
     }
 
     /// Sends a request and leaves the answer's body to be read piece by piece.
-    pub(crate) async fn start(&mut self, method: Method, path: &str, body: Bytes) -> anyhow::Result<Response<Incoming>> {
+    pub(crate) async fn start(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> anyhow::Result<Response<Incoming>> {
         if self.sender.ready().await.is_err() {
             self.sender = self.endpoint.dial().await?;
         }

@@ -50,7 +50,12 @@ impl Acknowledged {
 }
 
 /// Grows `target` to `size` objects and measures everything there.
-pub(crate) async fn run(target: &mut Target, sample: &Arc<Sample>, size: usize, effort: &Effort) -> anyhow::Result<Measured> {
+pub(crate) async fn run(
+    target: &mut Target,
+    sample: &Arc<Sample>,
+    size: usize,
+    effort: &Effort,
+) -> anyhow::Result<Measured> {
     let mut measured = Measured::new(size);
     progress(target, size, "creating");
     create(target, sample, size, effort, &mut measured).await.context("creating objects")?;
@@ -162,11 +167,13 @@ async fn create(
 ) -> anyhow::Result<()> {
     let objects = (target.versions.len()..size).map(|number| (number, String::new())).collect::<Vec<_>>();
     let wanted = objects.len();
+    let before = target.computed()?;
     let (writes, took) = spread(target, sample, objects, 0, effort.limit).await?;
     if writes.len() < wanted {
         bail!("only {} of {wanted} objects after {} s", writes.len(), effort.limit.as_secs());
     }
     measured.rate(Metric::Creates, writes.len(), took);
+    measured.computed(Metric::CreateComputed, writes.len(), before, target.computed()?);
     measured.latencies(Metric::CreateP50, Metric::CreateP99, writes.iter().map(Acknowledged::latency).collect());
     Ok(())
 }
@@ -178,6 +185,7 @@ async fn update(
     measured: &mut Measured,
 ) -> anyhow::Result<()> {
     let watch = Watch::open(target).await?;
+    let before = target.computed()?;
     let (mut writes, mut took, mut serial) = (Vec::new(), Duration::ZERO, 1);
     // More updates than objects: several rounds, each with the versions of the one before.
     while writes.len() < effort.updates && took < effort.limit {
@@ -189,6 +197,7 @@ async fn update(
         serial += 1;
     }
     measured.rate(Metric::Updates, writes.len(), took);
+    measured.computed(Metric::UpdateComputed, writes.len(), before, target.computed()?);
     measured.latencies(Metric::UpdateP50, Metric::UpdateP99, writes.iter().map(Acknowledged::latency).collect());
     let arrived = watch.finish(writes.len()).await?;
     measured.latencies(Metric::BusyWatchP50, Metric::BusyWatchP99, delays(&writes, &arrived)?);
@@ -246,14 +255,11 @@ struct Watch {
 impl Watch {
     async fn open(target: &Target) -> anyhow::Result<Self> {
         let mut connection = target.endpoint.connect().await?;
-        let revision = target.revision(&mut connection).await?;
-        let path = format!("{}?watch=1&resourceVersion={revision}", target.collection);
-        let answer = connection.start(Method::GET, &path, Bytes::new()).await?;
-        if !answer.status().is_success() {
-            bail!("GET {path}: {}", answer.status());
-        }
+        let version = target.revision(&mut connection).await?;
+        let mut stream = Stream { connection, collection: target.collection.clone(), version, rest: Vec::new() };
+        let body = stream.start().await?;
         let (expected, count) = oneshot::channel();
-        let reader = tokio::spawn(read_events(connection, answer.into_body(), count));
+        let reader = tokio::spawn(read_events(stream, body, count));
         Ok(Self { reader, expected })
     }
 
@@ -264,33 +270,70 @@ impl Watch {
     }
 }
 
+/// Events as they come, and where to go on when the server ends the watch, which it may do whenever it likes.
+struct Stream {
+    connection: Connection,
+    collection: String,
+    version: String,
+    rest: Vec<u8>,
+}
+
+impl Stream {
+    async fn start(&mut self) -> anyhow::Result<Incoming> {
+        self.rest.clear();
+        let path = format!("{}?watch=1&resourceVersion={}", self.collection, self.version);
+        let answer = self.connection.start(Method::GET, &path, Bytes::new()).await?;
+        if !answer.status().is_success() {
+            bail!("GET {path}: {}", answer.status());
+        }
+        Ok(answer.into_body())
+    }
+
+    /// Notes the versions of all events that are complete.
+    fn take(&mut self, data: &[u8], arrived: &mut HashMap<String, Instant>) -> anyhow::Result<()> {
+        let now = Instant::now();
+        self.rest.extend_from_slice(data);
+        let Some(end) = self.rest.iter().rposition(|&byte| byte == b'\n') else { return Ok(()) };
+        for line in self.rest[..end].split(|&byte| byte == b'\n') {
+            let version = find_string(line, "\"resourceVersion");
+            let version = version.with_context(|| format!("not an event: {}", String::from_utf8_lossy(line)))?;
+            version.clone_into(&mut self.version);
+            arrived.insert(version.to_owned(), now);
+        }
+        self.rest.drain(..=end);
+        Ok(())
+    }
+}
+
 /// Reads until as many events as were announced are there, or no more come.
 async fn read_events(
-    _connection: Connection,
+    mut stream: Stream,
     mut body: Incoming,
     mut announced: oneshot::Receiver<usize>,
 ) -> anyhow::Result<HashMap<String, Instant>> {
     let mut arrived = HashMap::new();
-    let mut rest = Vec::new();
     let mut expected = None;
     while expected.is_none_or(|expected| arrived.len() < expected) {
         let frame = tokio::select! {
-            frame = body.frame() => frame.context("the server ended the watch")??,
+            frame = body.frame() => frame,
             count = &mut announced, if expected.is_none() => {
                 expected = Some(count?);
                 continue;
             }
             () = tokio::time::sleep(LATE_EVENTS), if expected.is_some() => break,
         };
-        let Ok(data) = frame.into_data() else { continue };
-        let now = Instant::now();
-        rest.extend_from_slice(&data);
-        let Some(end) = rest.iter().rposition(|&byte| byte == b'\n') else { continue };
-        for line in rest[..end].split(|&byte| byte == b'\n') {
-            let version = find_string(line, "\"resourceVersion").context("an event without resourceVersion")?;
-            arrived.insert(version.to_owned(), now);
+        match frame {
+            Some(Ok(frame)) => {
+                if let Some(data) = frame.data_ref() {
+                    stream.take(data, &mut arrived)?;
+                }
+            }
+            // kube-apiserver does this to watchers that it thinks are slow.
+            _ => {
+                eprintln!("the server ended the watch; going on from version {}", stream.version);
+                body = stream.start().await?;
+            }
         }
-        rest.drain(..=end);
     }
     Ok(arrived)
 }

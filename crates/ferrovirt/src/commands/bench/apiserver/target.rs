@@ -103,6 +103,11 @@ impl Target {
         memory::of(&self.pids)
     }
 
+    /// How long the server's processes computed until now, if it is known which they are.
+    pub(crate) fn computed(&self) -> anyhow::Result<Option<Duration>> {
+        memory::computed(&self.pids)
+    }
+
     /// Where a watch of everything that comes now begins.
     pub(crate) async fn revision(&self, connection: &mut Connection) -> anyhow::Result<String> {
         let list = connection.get(&format!("{}?limit=1", self.collection)).await?;
