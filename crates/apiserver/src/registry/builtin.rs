@@ -152,7 +152,7 @@ const POD_EXTRAS: &[Extra] = &[
 static TABLE: &[Row] = &[
     row("", "v1", "bindings", "Binding").review(),
     row("", "v1", "configmaps", "ConfigMap").short(&["cm"]).with(&strategy::CONFIG_MAP),
-    row("", "v1", "endpoints", "Endpoints").short(&["ep"]).create_on_update(),
+    row("", "v1", "endpoints", "Endpoints").short(&["ep"]).create_on_update().with(&strategy::ENDPOINTS),
     row("", "v1", "events", "Event").short(&["ev"]).create_on_update().with(&strategy::EVENT),
     row("", "v1", "limitranges", "LimitRange").short(&["limits"]).create_on_update().with(&strategy::LIMIT_RANGE),
     row("", "v1", "namespaces", "Namespace")
@@ -244,12 +244,17 @@ static TABLE: &[Row] = &[
         .with(&strategy::STATEFUL_SET),
     row("batch", "v1", "cronjobs", "CronJob").short(&["cj"]).all().status().generation().with(&strategy::CRON_JOB),
     row("batch", "v1", "jobs", "Job").all().status().generation().with(&strategy::JOB),
-    row("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler").short(&["hpa"]).all().status(),
+    row("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
+        .short(&["hpa"])
+        .all()
+        .status()
+        .with(&strategy::AUTOSCALER),
     row("autoscaling", "v1", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
         .short(&["hpa"])
         .all()
         .status()
-        .stored_as("autoscaling", "v2"),
+        .stored_as("autoscaling", "v2")
+        .with(&strategy::AUTOSCALER),
     row("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
         .short(&["pdb"])
         .status()
@@ -257,9 +262,13 @@ static TABLE: &[Row] = &[
         .needs_version()
         .with(&strategy::PDB),
     row("coordination.k8s.io", "v1", "leases", "Lease").create_on_update().needs_version().with(&strategy::LEASE),
-    row("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice").generation(),
-    row("networking.k8s.io", "v1", "ingresses", "Ingress").short(&["ing"]).status().generation(),
-    row("networking.k8s.io", "v1", "ingressclasses", "IngressClass").cluster().generation(),
+    row("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice").generation().with(&strategy::ENDPOINT_SLICE),
+    row("networking.k8s.io", "v1", "ingresses", "Ingress")
+        .short(&["ing"])
+        .status()
+        .generation()
+        .with(&strategy::INGRESS),
+    row("networking.k8s.io", "v1", "ingressclasses", "IngressClass").cluster().generation().with(&strategy::INGRESS_CLASS),
     row("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
         .short(&["netpol"])
         .generation()
@@ -277,7 +286,7 @@ static TABLE: &[Row] = &[
         .short(&["pc"])
         .generation()
         .with(&strategy::PRIORITY_CLASS),
-    row("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass").cluster(),
+    row("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass").cluster().with(&strategy::RUNTIME_CLASS),
     row("certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest")
         .cluster()
         .short(&["csr"])

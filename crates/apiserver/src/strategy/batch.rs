@@ -17,6 +17,7 @@ fn job_spec(spec: &mut Value) {
     field(spec, "parallelism", 1);
     let per_index = !spec["backoffLimitPerIndex"].is_null();
     field(spec, "backoffLimit", if per_index { i64::from(i32::MAX) } else { 6 });
+    field(spec, "manualSelector", false);
     field(spec, "completionMode", "NonIndexed");
     field(spec, "suspend", false);
     let policy = if spec["podFailurePolicy"].is_null() { "TerminatingOrFailed" } else { "Failed" };
@@ -49,6 +50,9 @@ pub(super) fn own_pods(object: &mut Value) {
         theirs[key] = value.clone();
     }
     object["spec"]["selector"] = json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}});
+    if object["metadata"]["labels"].as_object().is_none_or(serde_json::Map::is_empty) {
+        object["metadata"]["labels"] = object["spec"]["template"]["metadata"]["labels"].clone();
+    }
 }
 
 /// What is wrong with a job.
@@ -73,7 +77,7 @@ pub(super) fn job_errors(spec: &Value, at: &str, errors: &mut Errors) {
 
 fn restart_policy(template: &Value, at: &str, errors: &mut Errors) {
     if !matches!(text(&template["spec"]["restartPolicy"]), "OnFailure" | "Never") {
-        errors.required(format!("{at}.spec.restartPolicy"), "valid values: [\"OnFailure\" \"Never\"]");
+        errors.required(format!("{at}.spec.restartPolicy"), "valid values: \"OnFailure\", \"Never\"");
     }
 }
 
@@ -140,7 +144,7 @@ mod tests {
         let mut errors = Errors::default();
         job_errors(&json!({"template": {"spec": {"restartPolicy": "Always"}}}), "spec", &mut errors);
         let shown: Vec<_> = errors.into_vec().iter().map(ToString::to_string).collect();
-        let why = "Required value: valid values: [\"OnFailure\" \"Never\"]";
+        let why = "Required value: valid values: \"OnFailure\", \"Never\"";
         assert_eq!(shown, [format!("spec.template.spec.restartPolicy: {why}")]);
     }
 

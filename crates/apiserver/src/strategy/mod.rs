@@ -3,6 +3,7 @@
 //! A strategy is pure over JSON objects, so that each rule is a few lines and a test. Kinds without special behaviour
 //! use [`PLAIN`].
 
+mod autoscaling;
 mod batch;
 mod check;
 mod coordination;
@@ -10,6 +11,7 @@ mod core;
 mod crd_validation;
 mod defaults;
 mod events;
+mod networking;
 mod pod;
 mod policy;
 mod quota;
@@ -23,9 +25,11 @@ mod workload;
 use ferrovirt_machinery::error::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
+pub use self::autoscaling::AUTOSCALER;
 pub use self::coordination::{CONTROLLER_REVISION, LEASE};
 pub use self::core::{CONFIG_MAP, NAMESPACE, NODE, SECRET};
 pub use self::events::EVENT;
+pub use self::networking::{ENDPOINT_SLICE, ENDPOINTS, INGRESS, INGRESS_CLASS, RUNTIME_CLASS};
 pub use self::pod::POD;
 pub use self::policy::{BINDING, NETWORK_POLICY, PDB, PRIORITY_CLASS};
 pub use self::quota::{LIMIT_RANGE, RESOURCE_QUOTA};
@@ -115,6 +119,7 @@ pub trait Strategy: Send + Sync {
     fn to_storage(&self, _resource: &Resource, _object: &mut Value) {}
 
     /// From the stored shape to that of the resource's version.
+    #[expect(clippy::wrong_self_convention, reason = "the counterpart of `to_storage`; the strategy is no converter")]
     fn from_storage(&self, _resource: &Resource, _object: &mut Value) {}
 }
 

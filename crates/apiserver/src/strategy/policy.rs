@@ -86,6 +86,9 @@ impl Strategy for PriorityClass {
             let why = format!("maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}");
             errors.push(forbidden("value", &why));
         }
+        let mut more = Errors::default();
+        more.one_of("preemptionPolicy", &object["preemptionPolicy"], &["PreemptLowerPriority", "Never"]);
+        errors.extend(more.into_vec());
         errors
     }
 

@@ -158,14 +158,14 @@ fn limit_errors(limits: &Value, at: &str, errors: &mut Errors) {
 mod tests {
     use super::*;
 
-    fn wrong(errors: Vec<FieldError>) -> Vec<String> {
+    fn wrong(errors: &[FieldError]) -> Vec<String> {
         errors.iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn quotas_are_not_negative() {
         let quota = json!({"spec": {"hard": {"requests.cpu": "-1", "count/things.example.com": "3", "pods": "1500m"}}});
-        let found = wrong(RESOURCE_QUOTA.validate(&quota));
+        let found = wrong(&RESOURCE_QUOTA.validate(&quota));
         assert!(found.contains(
             &"spec.hard[requests.cpu]: Invalid value: \"-1\": must be greater than or equal to 0".to_owned()
         ));
@@ -177,6 +177,6 @@ mod tests {
     fn limits_are_in_order() {
         let range = json!({"spec": {"limits": [{"type": "Container", "min": {"cpu": "2"}, "max": {"cpu": "1"}}]}});
         let why = "Invalid value: \"2\": min value 2 is greater than max value 1";
-        assert_eq!(wrong(LIMIT_RANGE.validate(&range)), [format!("spec.limits[0].min[cpu]: {why}")]);
+        assert_eq!(wrong(&LIMIT_RANGE.validate(&range)), [format!("spec.limits[0].min[cpu]: {why}")]);
     }
 }

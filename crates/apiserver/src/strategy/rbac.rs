@@ -68,16 +68,16 @@ mod tests {
 
     use super::*;
 
-    fn wrong(kind: &str, rule: Value) -> Vec<String> {
+    fn wrong(kind: &str, rule: &Value) -> Vec<String> {
         ROLE.validate(&json!({"kind": kind, "rules": [rule]})).into_iter().map(|error| error.path).collect()
     }
 
     #[test]
     fn rules_are_about_resources_or_urls() {
-        assert!(wrong("Role", json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]})).is_empty());
-        assert_eq!(wrong("Role", json!({"verbs": ["get"]})), ["rules[0].apiGroups", "rules[0].resources"]);
+        assert!(wrong("Role", &json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]})).is_empty());
+        assert_eq!(wrong("Role", &json!({"verbs": ["get"]})), ["rules[0].apiGroups", "rules[0].resources"]);
         let url = json!({"nonResourceURLs": ["/x"], "verbs": ["get"]});
-        assert!(wrong("ClusterRole", url.clone()).is_empty());
-        assert_eq!(wrong("Role", url), ["rules[0].nonResourceURLs"]);
+        assert!(wrong("ClusterRole", &url).is_empty());
+        assert_eq!(wrong("Role", &url), ["rules[0].nonResourceURLs"]);
     }
 }

@@ -73,7 +73,7 @@ fn webhook_errors(webhook: &Value, at: &str) -> Vec<FieldError> {
         None => errors.push(required(format!("{at}.sideEffects"), "must specify one of None, NoneOnDryRun")),
         Some("None" | "NoneOnDryRun") => {}
         Some(_) => {
-            errors.push(super::unsupported(format!("{at}.sideEffects"), side_effects, &["None", "NoneOnDryRun"]))
+            errors.push(super::unsupported(format!("{at}.sideEffects"), side_effects, &["None", "NoneOnDryRun"]));
         }
     }
     if webhook["admissionReviewVersions"].as_array().is_none_or(Vec::is_empty) {

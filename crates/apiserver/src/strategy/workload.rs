@@ -27,7 +27,7 @@ pub static REPLICA_SET: Workload =
     Workload { defaults: replicas, status: || json!({"replicas": 0}), selectable: &["status.replicas"], ..workload() };
 /// The strategy of replication controllers.
 pub static REPLICATION_CONTROLLER: Workload = Workload {
-    defaults: replicas,
+    defaults: replication_controller,
     status: || json!({"replicas": 0}),
     selector: false,
     selectable: &["status.replicas"],
@@ -188,7 +188,10 @@ fn strategy_errors(object: &Value, errors: &mut Errors) {
     match text(&object["kind"]) {
         "Deployment" => {
             let strategy = &spec["strategy"];
-            errors.one_of("spec.strategy.type", &strategy["type"], &["Recreate", "RollingUpdate"]);
+            if !matches!(text(&strategy["type"]), "Recreate" | "RollingUpdate") {
+                let shown = json!({"Type": strategy["type"], "RollingUpdate": strategy["rollingUpdate"]});
+                errors.extend([super::unsupported("spec.strategy", &shown, &["Recreate", "RollingUpdate"])]);
+            }
             if strategy["type"] == "Recreate" && !strategy["rollingUpdate"].is_null() {
                 let why = "may not be specified when strategy `type` is 'Recreate'";
                 errors.forbidden("spec.strategy.rollingUpdate", why);
@@ -257,6 +260,16 @@ fn replicas(object: &mut Value) {
     field(child(object, "spec"), "replicas", 1);
 }
 
+/// The oldest controller is labelled like its pods and selects them by all their labels.
+fn replication_controller(object: &mut Value) {
+    replicas(object);
+    let labels = object["spec"]["template"]["metadata"]["labels"].clone();
+    if labels.is_object() {
+        field(&mut object["spec"], "selector", labels.clone());
+        field(&mut object["metadata"], "labels", labels);
+    }
+}
+
 fn deployment(object: &mut Value) {
     let spec = child(object, "spec");
     field(spec, "replicas", 1);
@@ -284,6 +297,12 @@ fn stateful_set(object: &mut Value) {
     let policy = child(spec, "persistentVolumeClaimRetentionPolicy");
     field(policy, "whenDeleted", "Retain");
     field(policy, "whenScaled", "Retain");
+    for claim in super::defaults::each(spec, "volumeClaimTemplates") {
+        field(claim, "apiVersion", "v1");
+        field(claim, "kind", "PersistentVolumeClaim");
+        field(child(claim, "spec"), "volumeMode", "Filesystem");
+        field(child(claim, "status"), "phase", "Pending");
+    }
 }
 
 fn daemon_set(object: &mut Value) {

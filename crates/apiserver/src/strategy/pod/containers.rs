@@ -145,6 +145,11 @@ fn value_source(variable: &Value, at: &str, errors: &mut Errors) {
             continue;
         }
         sources += 1;
+        let path = text(&from[kind]["fieldPath"]);
+        if kind == "fieldRef" && !path.is_empty() && !is_pod_field(path) {
+            let why = format!("error converting fieldPath: field label not supported: {path}");
+            errors.invalid_text(format!("{at}.fieldRef.fieldPath"), path, &why);
+        }
         for field in needed {
             if text(&from[kind][*field]).is_empty() {
                 errors.required(format!("{at}.{kind}.{field}"), "");
@@ -160,6 +165,28 @@ fn value_source(variable: &Value, at: &str, errors: &mut Errors) {
     } else if sources > 1 {
         errors.invalid_text(at, "", "may not have more than one field specified at a time");
     }
+}
+
+/// Fields of a pod that its containers may ask for.
+fn is_pod_field(path: &str) -> bool {
+    const FIELDS: &[&str] = &[
+        "metadata.annotations",
+        "metadata.labels",
+        "metadata.name",
+        "metadata.namespace",
+        "metadata.uid",
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.serviceAccountName",
+        "spec.schedulerName",
+        "status.phase",
+        "status.hostIP",
+        "status.hostIPs",
+        "status.podIP",
+        "status.podIPs",
+    ];
+    let keyed = ["metadata.annotations[", "metadata.labels["].iter().any(|prefix| path.starts_with(prefix));
+    FIELDS.contains(&path) || (keyed && path.ends_with(']'))
 }
 
 fn mounts(container: &Value, volumes: &Volumes<'_>, at: &str, errors: &mut Errors) {
@@ -239,8 +266,11 @@ fn resources(resources: &Value, path: &str, errors: &mut Errors) {
     for (name, amount) in fields(&resources["requests"]) {
         resource_amount(name, amount, &format!("{requests_at}[{name}]"), errors);
         let limit = &resources["limits"][name.as_str()];
-        let (Some(asked), Some(allowed)) = (quantity(amount), quantity(limit)) else { continue };
         let fixed = name.contains('/') || name.starts_with("hugepages-");
+        if fixed && limit.is_null() {
+            errors.required(format!("{path}.limits"), "Limit must be set for non overcommitable resources");
+        }
+        let (Some(asked), Some(allowed)) = (quantity(amount), quantity(limit)) else { continue };
         if fixed && asked != allowed {
             let why = format!("must be equal to {name} limit of {allowed}");
             errors.invalid_text(&requests_at, &asked.to_string(), &why);

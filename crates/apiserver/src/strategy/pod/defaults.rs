@@ -54,17 +54,15 @@ pub(super) fn requests_from_limits(container: &mut Value) {
     }
 }
 
-/// `podIP` is the first of `podIPs`, whichever of the two is given; the same for the host's.
+/// `podIP` is the first of `podIPs`, whichever of the two is given.
 pub(super) fn mirror_addresses(object: &mut Value) {
     let Some(status) = existing(object, "status") else { return };
-    for (one, many) in [("podIP", "podIPs"), ("hostIP", "hostIPs")] {
-        let first = status[many][0]["ip"].clone();
-        let single = status[one].clone();
-        if single.is_string() && first != single {
-            status[many] = json!([{"ip": single}]);
-        } else if single.is_null() && first.is_string() {
-            status[one] = first;
-        }
+    let first = status["podIPs"][0]["ip"].clone();
+    let single = status["podIP"].clone();
+    if single.is_string() && first != single {
+        status["podIPs"] = json!([{"ip": single}]);
+    } else if single.is_null() && first.is_string() {
+        status["podIP"] = first;
     }
 }
 
@@ -154,6 +152,10 @@ fn volume_defaults(volume: &mut Value) {
                 field(reference, "apiVersion", "v1");
             }
         }
+    }
+    if let Some(image) = existing(volume, "image") {
+        let policy = if is_latest(image["reference"].as_str().unwrap_or_default()) { "Always" } else { "IfNotPresent" };
+        field(image, "pullPolicy", policy);
     }
     let has_source = volume.as_object().is_some_and(|map| map.len() > 1);
     if !has_source {

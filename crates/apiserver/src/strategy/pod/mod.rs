@@ -35,15 +35,16 @@ impl Strategy for Pod {
                 defaults::requests_from_limits(container);
             }
         }
-        self::defaults::mirror_addresses(object);
+        defaults::mirror_addresses(object);
     }
 
     fn prepare_create(&self, server: &Server, object: &mut Value) -> ApiResult<()> {
         admit::admit(server, object)?;
         object["status"] = json!({"phase": "Pending", "qosClass": admit::quality_of_service(&object["spec"])});
         if object["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
+            let now = crate::handlers::write::format_time(server.environment.now());
             object["status"]["conditions"] = json!([{
-                "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+                "lastTransitionTime": now, "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
                 "message": "Scheduling is blocked due to non-empty scheduling gates",
             }]);
         }

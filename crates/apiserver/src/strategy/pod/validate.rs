@@ -53,7 +53,7 @@ pub(in crate::strategy) fn template_errors(template: &Value, path: &str) -> Vec<
     errors
 }
 
-fn containers_of(spec: &Value, path: &str, volumes: &Volumes, errors: &mut Errors) {
+fn containers_of(spec: &Value, path: &str, volumes: &Volumes<'_>, errors: &mut Errors) {
     let regular = list(&spec["containers"]);
     let at = format!("{path}.containers");
     if regular.is_empty() {
@@ -163,8 +163,8 @@ mod tests {
 
     use super::*;
 
-    fn paths(spec: Value) -> Vec<String> {
-        pod_spec_errors(&spec, "spec").iter().map(ToString::to_string).collect()
+    fn paths(spec: &Value) -> Vec<String> {
+        pod_spec_errors(spec, "spec").iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -174,14 +174,14 @@ mod tests {
             "initContainers": [{"name": "a", "image": "i"}],
         });
         let duplicate = |at: &str| format!("{at}.name: Duplicate value: \"a\"");
-        assert_eq!(paths(spec), [duplicate("spec.containers[1]"), duplicate("spec.initContainers[0]")]);
+        assert_eq!(paths(&spec), [duplicate("spec.containers[1]"), duplicate("spec.initContainers[0]")]);
     }
 
     #[test]
     fn mounts_need_volumes() {
         let spec =
             json!({"containers": [{"name": "a", "image": "i", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}]});
-        assert_eq!(paths(spec), ["spec.containers[0].volumeMounts[0].name: Not found: \"v\""]);
+        assert_eq!(paths(&spec), ["spec.containers[0].volumeMounts[0].name: Not found: \"v\""]);
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
         let resources = json!({"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"cpu": "1500m", "memory": "1Gi"}});
         let spec = json!({"containers": [{"name": "a", "image": "i", "resources": resources}]});
         let why = "Invalid value: \"2\": must be less than or equal to cpu limit of 1500m";
-        assert_eq!(paths(spec), [format!("spec.containers[0].resources.requests: {why}")]);
+        assert_eq!(paths(&spec), [format!("spec.containers[0].resources.requests: {why}")]);
     }
 
     #[test]

@@ -7,6 +7,40 @@ use crate::strategy::check::{Errors, list, text};
 
 const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 
+/// The kinds of volumes in the order in which they are checked.
+const KINDS: &[&str] = &[
+    "emptyDir",
+    "hostPath",
+    "gitRepo",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "secret",
+    "nfs",
+    "iscsi",
+    "glusterfs",
+    "persistentVolumeClaim",
+    "rbd",
+    "flexVolume",
+    "cinder",
+    "cephfs",
+    "flocker",
+    "downwardAPI",
+    "fc",
+    "azureFile",
+    "configMap",
+    "vsphereVolume",
+    "quobyte",
+    "azureDisk",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "scaleIO",
+    "storageos",
+    "projected",
+    "csi",
+    "ephemeral",
+    "image",
+];
+
 /// Checks the volumes and returns the good ones.
 pub(super) fn check<'v>(volumes: &'v Value, path: &str, errors: &mut Errors) -> Volumes<'v> {
     let mut good = Volumes::new();
@@ -29,7 +63,10 @@ pub(super) fn check<'v>(volumes: &'v Value, path: &str, errors: &mut Errors) -> 
 
 fn sources(volume: &Value, at: &str, errors: &mut Errors) {
     let mut found = false;
-    for (kind, source) in volume.as_object().into_iter().flatten().filter(|(kind, _)| *kind != "name") {
+    let place = |kind: &str| KINDS.iter().position(|known| *known == kind).unwrap_or(KINDS.len());
+    let mut given: Vec<_> = volume.as_object().into_iter().flatten().filter(|(kind, _)| *kind != "name").collect();
+    given.sort_by_key(|(kind, _)| place(kind));
+    for (kind, source) in given {
         let at = format!("{at}.{kind}");
         if found {
             errors.forbidden(at, "may not specify more than 1 volume type");
@@ -54,9 +91,8 @@ fn source_errors(kind: &str, source: &Value, at: &str, errors: &mut Errors) {
     match kind {
         "emptyDir" => errors.not_negative_quantity(format!("{at}.sizeLimit"), &source["sizeLimit"]),
         "hostPath" => {
-            if !needs("path") {
-                host_path(source, at, errors);
-            }
+            let missing = needs("path");
+            host_path(source, at, missing, errors);
         }
         "secret" => {
             needs("secretName");
@@ -114,7 +150,10 @@ fn projections(source: &Value, at: &str, errors: &mut Errors) {
     }
 }
 
-fn host_path(source: &Value, at: &str, errors: &mut Errors) {
+fn host_path(source: &Value, at: &str, missing: bool, errors: &mut Errors) {
+    if missing {
+        return;
+    }
     if backsteps(text(&source["path"])) {
         errors.invalid(format!("{at}.path"), &source["path"], "must not contain '..'");
     }

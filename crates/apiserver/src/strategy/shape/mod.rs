@@ -73,7 +73,7 @@ fn settle_value(kind: &Type, value: &mut Value, unset: Unset) {
             }
         }
         (Type::Map(item), Value::Object(map)) => {
-            map.values_mut().for_each(|element| settle_value(item, element, unset))
+            map.values_mut().for_each(|element| settle_value(item, element, unset));
         }
         (Type::Quantity, given) => {
             if let Some(canonical) = canonical_quantity(given) {
