@@ -26,6 +26,9 @@ const ISSUER: &str = "https://kubernetes.default.svc";
 /// How often old history is looked at.
 const MAINTENANCE: Duration = Duration::from_secs(1);
 
+/// How long a taken address is waited for.
+const BIND_PATIENCE: Duration = Duration::from_secs(3);
+
 /// How a cluster is started.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -107,7 +110,7 @@ pub async fn start(config: &Config) -> Result<Cluster, StartError> {
     std::fs::create_dir_all(&config.directory).map_err(directory)?;
     let listen = |source| StartError::Listen { address: config.listen, source };
     // The address first: a second start on the same directory then fails before it touches anything.
-    let listener = TcpListener::bind(config.listen).await.map_err(listen)?;
+    let listener = bind(config.listen).await.map_err(listen)?;
     let address = listener.local_addr().map_err(listen)?;
     let store = Store::open(&config.directory.join("store"), StoreOptions::default())?;
     let names = [address.ip().to_string(), "localhost".to_owned()];
@@ -129,6 +132,20 @@ pub async fn start(config: &Config) -> Result<Cluster, StartError> {
     tokio::spawn(maintain(server.store.clone(), stop.clone()));
     let listener = tokio::spawn(serve::serve(server.clone(), listener, tls, stop.clone()));
     Ok(Cluster { server, address, kubeconfig, stop, keeper, listener })
+}
+
+/// Binds the address. One that is taken may be free in a moment: a process that was just killed is still being cleared
+/// away, or a client that tries to reconnect holds the port.
+async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let begin = Instant::now();
+    loop {
+        match TcpListener::bind(address).await {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && begin.elapsed() < BIND_PATIENCE => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            bound => return bound,
+        }
+    }
 }
 
 fn assemble(store: Store, identity: Identity, environment: Arc<dyn Environment>) -> Arc<Server> {

@@ -25,7 +25,9 @@ pub fn serve(server: &Server, call: &Call) -> ApiResult<Answer> {
     match segments.as_slice() {
         [] => answer(call, &json!({"paths": paths(server)})),
         ["version"] => answer(call, &version()),
-        ["healthz" | "livez" | "readyz"] | ["healthz" | "livez" | "readyz", "ping" | "log" | "etcd"] => Ok(health(call, path)),
+        ["healthz" | "livez" | "readyz"] | ["healthz" | "livez" | "readyz", "ping" | "log" | "etcd"] => {
+            Ok(health(call, path))
+        }
         ["api"] => legacy_versions(server, call),
         ["apis"] => groups(server, call),
         ["api", "v1"] => group_version(server, call, "", "v1"),
@@ -99,7 +101,8 @@ fn all_groups(server: &Server, snapshot: &Snapshot) -> Vec<(String, Vec<String>)
         versions.dedup();
     }
     // Where two groups have a kind of the same name, clients take the one that comes first.
-    groups.sort_by_cached_key(|(group, versions)| (std::cmp::Reverse(priority(server, group, versions)), group.clone()));
+    groups
+        .sort_by_cached_key(|(group, versions)| (std::cmp::Reverse(priority(server, group, versions)), group.clone()));
     groups
 }
 
@@ -237,8 +240,10 @@ fn aggregated(server: &Server, call: &Call, document_version: &str, core: bool) 
     let items: Vec<Value> = groups
         .iter_mut()
         .map(|(group, versions)| {
-            let versions: Vec<Value> =
-                versions.iter().map(|version| aggregated_version(&snapshot, &mounted, &proxied, group, version)).collect();
+            let versions: Vec<Value> = versions
+                .iter()
+                .map(|version| aggregated_version(&snapshot, &mounted, &proxied, group, version))
+                .collect();
             let metadata = if group.is_empty() { json!({}) } else { json!({"name": group}) };
             json!({"metadata": metadata, "versions": versions})
         })

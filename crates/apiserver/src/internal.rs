@@ -140,11 +140,8 @@ impl Internal<'_> {
         let writer = Writer { tracks: false, ..self.writer(&place.namespace, "") };
         let api_version = self.resource.api_version();
         let make = |old: Option<&Value>| {
-            let options = ApplyOptions {
-                writer: writer.apply_writer(&api_version),
-                kind: &self.resource.kind,
-                force: true,
-            };
+            let options =
+                ApplyOptions { writer: writer.apply_writer(&api_version), kind: &self.resource.kind, force: true };
             apply::apply(&schema, old, &applied, &options).map_err(ApiError::internal)
         };
         Ok(match writer.change(&place.name, false, &make).await? {

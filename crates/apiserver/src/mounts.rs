@@ -25,10 +25,13 @@ pub trait Mount: Send + Sync {
     fn serve<'a>(&'a self, server: &'a Arc<Server>, call: Call, body: RequestBody) -> BoxFuture<'a, ApiResult<Answer>>;
 }
 
+/// Group, version and who serves them.
+type Mounted = (String, String, Arc<dyn Mount>);
+
 /// The mounted group versions.
 #[derive(Default)]
 pub struct Mounts {
-    mounted: RwLock<Vec<(String, String, Arc<dyn Mount>)>>,
+    mounted: RwLock<Vec<Mounted>>,
     /// Groups that other servers serve.
     pub proxied: proxy::Proxied,
 }

@@ -38,7 +38,12 @@ impl Selection {
             .requirements()
             .iter()
             .all(|need| matches!(need.path.as_str(), "metadata.name" | "metadata.namespace"));
-        Ok(Self { resource: resource.clone(), labels: options.labels.clone(), fields: options.fields.clone(), by_name_only })
+        Ok(Self {
+            resource: resource.clone(),
+            labels: options.labels.clone(),
+            fields: options.fields.clone(),
+            by_name_only,
+        })
     }
 
     /// No restriction at all.

@@ -176,7 +176,9 @@ impl Server {
 /// Groups that we serve ourselves answer with a `Status`, anything else is a page that is not there.
 fn unknown_resource(snapshot: &crate::registry::Snapshot, path: &ResourcePath) -> ApiError {
     let custom = snapshot.groups().get(&path.group).is_some_and(|versions| {
-        versions.iter().any(|version| snapshot.of_group_version(&path.group, version).iter().any(|r| r.custom.is_none()))
+        versions
+            .iter()
+            .any(|version| snapshot.of_group_version(&path.group, version).iter().any(|r| r.custom.is_none()))
     });
     if custom { ApiError::no_such_resource() } else { ApiError::no_such_path() }
 }

@@ -212,7 +212,8 @@ impl ApiError {
 
     /// 415 of the layer in front of the built-in kinds.
     pub fn unsupported_media_type_route() -> Self {
-        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", "415: Unsupported Media Type").with_empty_details()
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", "415: Unsupported Media Type")
+            .with_empty_details()
     }
 
     /// 406.

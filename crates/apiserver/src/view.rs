@@ -98,7 +98,7 @@ impl<'a> View<'a> {
             Shape::Table { version } => {
                 let value = self.value(object, revision);
                 write_value(
-                    &self.table(version, &[Cow::Owned(value)], json!({"resourceVersion": revision.to_string()})),
+                    &self.table(version, &[Cow::Owned(value)], &json!({"resourceVersion": revision.to_string()})),
                     out,
                 );
             }
@@ -131,7 +131,7 @@ impl<'a> View<'a> {
             Shape::Metadata { version, .. } => metadata_only(value, version),
             Shape::Table { version } => {
                 let meta = json!({"resourceVersion": value["metadata"]["resourceVersion"]});
-                self.table(version, &[Cow::Owned(value)], meta)
+                self.table(version, &[Cow::Owned(value)], &meta)
             }
         };
         respond::object(code, self.output, &shown)
@@ -146,11 +146,11 @@ impl<'a> View<'a> {
             Shape::Table { version } => {
                 let values: Vec<_> =
                     objects.iter().map(|object| Cow::Owned(self.value(object, object.revision))).collect();
-                respond::object(StatusCode::OK, self.output, &self.table(version, &values, meta.clone()))
+                respond::object(StatusCode::OK, self.output, &self.table(version, &values, meta))
             }
             _ => {
                 let items: Vec<_> = objects.iter().map(|object| self.item(object)).collect();
-                respond::object(StatusCode::OK, self.output, &self.list_value(items, meta))
+                respond::object(StatusCode::OK, self.output, &self.list_value(&items, meta))
             }
         }
     }
@@ -175,9 +175,11 @@ impl<'a> View<'a> {
     }
 
     /// A list value around ready items.
-    pub fn list_value(&self, items: Vec<Value>, meta: &Value) -> Value {
+    pub fn list_value(&self, items: &[Value], meta: &Value) -> Value {
         let (api_version, kind) = match self.output.shape {
-            Shape::Metadata { version, .. } => (format!("meta.k8s.io/{version}"), "PartialObjectMetadataList".to_owned()),
+            Shape::Metadata { version, .. } => {
+                (format!("meta.k8s.io/{version}"), "PartialObjectMetadataList".to_owned())
+            }
             _ => (self.resource.api_version(), self.resource.list_kind.clone()),
         };
         json!({"apiVersion": api_version, "kind": kind, "metadata": meta, "items": items})
@@ -204,7 +206,7 @@ impl<'a> View<'a> {
     }
 
     /// A table of the given objects.
-    fn table(&self, version: &str, objects: &[Cow<'_, Value>], meta: Value) -> Value {
+    fn table(&self, version: &str, objects: &[Cow<'_, Value>], meta: &Value) -> Value {
         let printer = self.printer();
         let rows: Vec<Value> = objects
             .iter()

@@ -35,9 +35,10 @@ impl Drop for Cluster {
 
 impl Cluster {
     async fn start() -> Self {
-        let keys = tempfile::tempdir().unwrap();
+        let keys = tempfile::tempdir().expect("a temporary directory");
         let stop = CancellationToken::new();
-        let (server, _keeper) = cluster::in_memory(keys.path(), Arc::new(Machine), stop.clone()).await.unwrap();
+        let (server, _keeper) =
+            cluster::in_memory(keys.path(), Arc::new(Machine), stop.clone()).await.expect("a server in memory");
         Self { server, stop, _keys: keys }
     }
 
@@ -57,7 +58,7 @@ impl Cluster {
 }
 
 fn config_map(name: &str, value: &str) -> ConfigMap {
-    serde_json::from_value(json!({"metadata": {"name": name}, "data": {"k": value}})).unwrap()
+    serde_json::from_value(json!({"metadata": {"name": name}, "data": {"k": value}})).expect("a config map")
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 /// Where the local cluster keeps its state.
 #[derive(clap::Args, Clone)]
-pub struct Home {
+pub(crate) struct Home {
     /// Directory of the local cluster's state.
     ///
     /// Default: `$XDG_STATE_HOME/ferrovirt`, or `~/.local/state/ferrovirt`.
@@ -19,7 +19,7 @@ pub struct Home {
 
 impl Home {
     /// The directory, which need not exist.
-    pub fn directory(&self) -> anyhow::Result<PathBuf> {
+    pub(crate) fn directory(&self) -> anyhow::Result<PathBuf> {
         if let Some(directory) = &self.state {
             return std::path::absolute(directory).context("cannot make the path of --state absolute");
         }
@@ -32,24 +32,24 @@ impl Home {
     }
 
     /// The administrator's kubeconfig.
-    pub fn kubeconfig(&self) -> anyhow::Result<PathBuf> {
+    pub(crate) fn kubeconfig(&self) -> anyhow::Result<PathBuf> {
         Ok(self.directory()?.join("kubeconfig"))
     }
 
     /// What `serve` prints, for `up` to show when it fails.
-    pub fn log(&self) -> anyhow::Result<PathBuf> {
+    pub(crate) fn log(&self) -> anyhow::Result<PathBuf> {
         Ok(self.directory()?.join("ferrovirt.log"))
     }
 
     /// The process that serves the cluster, if it is alive.
-    pub fn process(&self) -> anyhow::Result<Option<Process>> {
+    pub(crate) fn process(&self) -> anyhow::Result<Option<Process>> {
         Process::read(&self.directory()?)
     }
 }
 
 /// The process that serves the local cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Process {
+pub(crate) struct Process {
     /// Its id.
     pub pid: i32,
     /// When it started, in the kernel's ticks: a reused pid has another one.
@@ -62,15 +62,16 @@ impl Process {
     const FILE: &'static str = "process";
 
     /// Notes the calling process as the server of `directory`.
-    pub fn register(directory: &Path, address: &str) -> anyhow::Result<()> {
+    pub(crate) fn register(directory: &Path, address: &str) -> anyhow::Result<()> {
         let pid = i32::try_from(std::process::id())?;
         let started = start_time(pid).context("cannot read this process's start time")?;
         let path = directory.join(Self::FILE);
-        fs::write(&path, format!("{pid} {started} {address}\n")).with_context(|| format!("cannot write {}", path.display()))
+        fs::write(&path, format!("{pid} {started} {address}\n"))
+            .with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// Forgets the server of `directory`.
-    pub fn unregister(directory: &Path) {
+    pub(crate) fn unregister(directory: &Path) {
         let _ = fs::remove_file(directory.join(Self::FILE));
     }
 
@@ -89,13 +90,13 @@ impl Process {
     }
 
     /// Still the same process, not another one with its id.
-    pub fn is_alive(&self) -> bool {
+    pub(crate) fn is_alive(&self) -> bool {
         let Some(pid) = Pid::from_raw(self.pid) else { return false };
         test_kill_process(pid).is_ok() && start_time(self.pid) == Some(self.started)
     }
 
     /// Asks the process to end, or ends it.
-    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+    pub(crate) fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         let Some(pid) = Pid::from_raw(self.pid) else { bail!("{} is not a process id", self.pid) };
         match kill_process(pid, signal) {
             Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),

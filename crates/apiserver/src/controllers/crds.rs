@@ -26,15 +26,15 @@ const RETRY: Duration = Duration::from_millis(200);
 pub(super) async fn run(keeper: Arc<Housekeeper>) {
     loop {
         let name = keeper.crds.next().await;
-        if let Err(error) = reconcile(&keeper, &name).await {
-            if error.code() != http::StatusCode::NOT_FOUND {
-                tracing::debug!(crd = name, %error, "CRD not reconciled yet");
-                let keeper = keeper.clone();
-                tokio::spawn(async move {
-                    tokio::time::sleep(RETRY).await;
-                    keeper.crds.add(name);
-                });
-            }
+        if let Err(error) = reconcile(&keeper, &name).await
+            && error.code() != http::StatusCode::NOT_FOUND
+        {
+            tracing::debug!(crd = name, %error, "CRD not reconciled yet");
+            let keeper = keeper.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(RETRY).await;
+                keeper.crds.add(name);
+            });
         }
     }
 }
@@ -129,8 +129,11 @@ fn judge_names(crd: &Value, snapshot: &Snapshot) -> (Value, Value, Value) {
         conflict = claim(requested, &mut names, field, reason, &taken).or(conflict);
     }
     let short: Vec<&str> = requested["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    let clashes: Vec<String> =
-        short.iter().filter(|name| taken.contains(**name)).map(|name| format!("\"{name}\" is already in use")).collect();
+    let clashes: Vec<String> = short
+        .iter()
+        .filter(|name| taken.contains(**name))
+        .map(|name| format!("\"{name}\" is already in use"))
+        .collect();
     if clashes.is_empty() {
         copy_list(requested, &mut names, "shortNames");
     } else {
@@ -141,7 +144,7 @@ fn judge_names(crd: &Value, snapshot: &Snapshot) -> (Value, Value, Value) {
         conflict = claim(requested, &mut names, field, reason, &kinds).or(conflict);
     }
     copy_list(requested, &mut names, "categories");
-    let (accepted, established) = name_conditions(crd, conflict);
+    let (accepted, established) = name_conditions(crd, conflict.as_ref());
     (names, accepted, established)
 }
 
@@ -172,12 +175,12 @@ fn copy_list(from: &Value, to: &mut Value, field: &str) {
     }
 }
 
-fn name_conditions(crd: &Value, conflict: Option<(&str, String)>) -> (Value, Value) {
+fn name_conditions(crd: &Value, conflict: Option<&(&'static str, String)>) -> (Value, Value) {
     let old = |kind: &str| {
         let conditions = crd["status"]["conditions"].as_array();
         conditions.into_iter().flatten().find(|condition| condition["type"] == kind).cloned()
     };
-    let accepted = match &conflict {
+    let accepted = match conflict {
         Some((reason, message)) => {
             json!({"type": "NamesAccepted", "status": "False", "reason": reason, "message": message})
         }

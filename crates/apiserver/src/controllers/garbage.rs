@@ -145,10 +145,7 @@ pub(super) async fn run(keeper: Arc<Housekeeper>) {
 
 async fn reconcile(keeper: &Arc<Housekeeper>, key: &Key) -> ApiResult<()> {
     let server = &keeper.server;
-    let key = match resolve(server, key) {
-        Some(key) => key,
-        None => return Ok(()),
-    };
+    let Some(key) = resolve(server, key) else { return Ok(()) };
     let Some(resource) = resource_of(server, &key) else { return Ok(()) };
     let Some(object) = server.store.current(&key) else { return Ok(()) };
     let meta = Meta::of(&object);

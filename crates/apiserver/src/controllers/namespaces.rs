@@ -136,10 +136,8 @@ async fn tell(
     mut finalizers: Vec<String>,
 ) -> ApiResult<()> {
     let now = format_time(keeper.server.environment.now());
-    let resources: Vec<String> = left
-        .iter()
-        .map(|(kind, count)| format!("{} has {count} resource instances", kind))
-        .collect();
+    let resources: Vec<String> =
+        left.iter().map(|(kind, count)| format!("{kind} has {count} resource instances")).collect();
     finalizers.sort();
     let mut counted: Vec<(String, usize)> = Vec::new();
     for finalizer in finalizers {

@@ -53,7 +53,10 @@ pub fn clean(resource: &Resource, decoded: Decoded, validation: FieldValidation)
     }
     if resource.custom.is_some()
         && let Some(metadata) = value.get("metadata")
-        && let Some(error) = ferrovirt_machinery::builtin::builtin_type_errors(ferrovirt_machinery::schema::meta::object_meta(), metadata)
+        && let Some(error) = ferrovirt_machinery::builtin::builtin_type_errors(
+            ferrovirt_machinery::schema::meta::object_meta(),
+            metadata,
+        )
     {
         return Err(cannot_be_handled(resource, &resource.kind, &resource.version, &error));
     }
@@ -125,7 +128,8 @@ pub(super) fn wrong_kind(resource: &Resource, api_version: &str, kind: &str) -> 
     if ferrovirt_machinery::builtin::kind(group, version, kind).is_none() {
         return not_registered(kind, api_version);
     }
-    let internal = if resource.group.is_empty() { "core" } else { resource.group.split('.').next().unwrap_or_default() };
+    let internal =
+        if resource.group.is_empty() { "core" } else { resource.group.split('.').next().unwrap_or_default() };
     format!("converting ({version}.{kind}) to ({internal}.{}): unknown conversion", resource.kind)
 }
 
@@ -147,7 +151,10 @@ fn unrecognized(resource: &Resource, why: &str, bytes: &[u8]) -> ApiError {
         Some(b'{') => format!("{}{more}", String::from_utf8_lossy(start)),
         Some(_) => format!("{}{more}", crate::discovery::hex(start)),
     };
-    ApiError::bad_request(format!("the object provided is unrecognized (must be of type {}): {why} ({shown})", resource.kind))
+    ApiError::bad_request(format!(
+        "the object provided is unrecognized (must be of type {}): {why} ({shown})",
+        resource.kind
+    ))
 }
 
 fn not_an_object(value: &Value) -> String {

@@ -243,7 +243,9 @@ fn mark(writer: &Writer<'_>, new: &mut Value, old: &Value, options: &DeleteOptio
     }
     metadata["deletionTimestamp"] = format_time(at).into();
     metadata["deletionGracePeriodSeconds"] = grace.into();
-    if let Some(generation) = metadata["generation"].as_i64().filter(|_| writer.resource.strategy.deletion_is_a_generation()) {
+    if let Some(generation) =
+        metadata["generation"].as_i64().filter(|_| writer.resource.strategy.deletion_is_a_generation())
+    {
         metadata["generation"] = (generation + 1).into();
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ferrovirt_machinery::apply::{self, ApplyError, ApplyOptions, Conflict};
 use ferrovirt_machinery::error::{FieldError, FieldErrorKind};
-use ferrovirt_machinery::quote::go_map;
 use ferrovirt_machinery::patch::{PatchError, json, merge, strategic};
+use ferrovirt_machinery::quote::go_map;
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -99,11 +99,10 @@ fn parse(content_type: &str, bytes: &[u8], validation: FieldValidation) -> ApiRe
             ApiError::bad_request(format!("error decoding YAML: error converting YAML to JSON: {}", error.message()))
         })?
     } else {
-        let parsed = ferrovirt_machinery::json::parse_strict(bytes)
-            .map_err(|error| match content_type {
-                STRATEGIC => ApiError::bad_request(error.to_string()),
-                _ => ApiError::bad_request(format!("error decoding patch: {error}")),
-            })?;
+        let parsed = ferrovirt_machinery::json::parse_strict(bytes).map_err(|error| match content_type {
+            STRATEGIC => ApiError::bad_request(error.to_string()),
+            _ => ApiError::bad_request(format!("error decoding patch: {error}")),
+        })?;
         Decoded { value: parsed.value, duplicates: parsed.duplicates }
     };
     let mut problems = decoded.duplicates;
@@ -144,11 +143,13 @@ fn patch_error(error: &PatchError) -> ApiError {
 
 /// A patch whose result is not an object of the kind is the patch's fault.
 fn undecodable(resource: &Resource, patch: &Patch, error: ApiError) -> ApiError {
-    let prefix = format!("{} in version \"{}\" cannot be handled as a {}: ", resource.kind, resource.version, resource.kind);
+    let prefix =
+        format!("{} in version \"{}\" cannot be handled as a {}: ", resource.kind, resource.version, resource.kind);
     let Some(why) = error.message().strip_prefix(&prefix) else { return error };
     match patch {
         Patch::Strategic(patch) => {
-            let why = if why.contains("cannot unmarshal string into") { "cannot restore struct from: string" } else { why };
+            let why =
+                if why.contains("cannot unmarshal string into") { "cannot restore struct from: string" } else { why };
             let why = format!("Invalid value: \"{}\": {why}", go_map(patch));
             ApiError::invalid("", "", "", &[FieldError::new(FieldErrorKind::Invalid, "patch", why)])
         }

@@ -62,7 +62,8 @@ impl Token {
     }
 
     fn decode(text: &str) -> ApiResult<Self> {
-        let invalid = |why: &str| ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
+        let invalid =
+            |why: &str| ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|error| match error {
             base64::DecodeError::InvalidByte(at, _) => invalid(&format!("illegal base64 data at input byte {at}")),
             _ => invalid(&format!("illegal base64 data at input byte {}", text.len().saturating_sub(1))),

@@ -106,7 +106,8 @@ pub(super) fn accessor_error(object: &Value, pointer: &str) -> Option<FieldError
     let parts: Vec<&str> = pointer.split('/').skip(1).collect();
     let complain = |value: &Value, expected: &str| {
         let (shown, kind) = go_value(value)?;
-        let why = format!("Invalid value: 0: {path} accessor error: {shown} is of the type {kind}, expected {expected}");
+        let why =
+            format!("Invalid value: 0: {path} accessor error: {shown} is of the type {kind}, expected {expected}");
         Some(FieldError::new(FieldErrorKind::Invalid, path.clone(), why))
     };
     for (index, part) in parts.iter().enumerate() {

@@ -133,7 +133,8 @@ impl Tail {
         let now = Instant::now();
         Ok(Self {
             // Whoever gets the state first and takes bookmarks is told where it ends.
-            ends_initial: (wants_initial && (options.bookmarks || options.send_initial_events == Some(true))).then_some(from),
+            ends_initial: (wants_initial && (options.bookmarks || options.send_initial_events == Some(true)))
+                .then_some(from),
             server,
             resource,
             output,

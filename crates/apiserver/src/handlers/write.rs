@@ -326,7 +326,8 @@ impl Writer<'_> {
             Generation::None => false,
             Generation::Spec => old.get("spec") != new.get("spec"),
             Generation::SpecAndAnnotations => {
-                old.get("spec") != new.get("spec") || old["metadata"].get("annotations") != new["metadata"].get("annotations")
+                old.get("spec") != new.get("spec")
+                    || old["metadata"].get("annotations") != new["metadata"].get("annotations")
             }
             Generation::Content => {
                 let skip = |key: &str| key == "metadata" || (key == "status" && self.resource.rules.has_status);

@@ -71,7 +71,6 @@ pub fn decode_json(bytes: &[u8]) -> ApiResult<Decoded> {
 
 /// Decodes YAML, of which JSON is a part.
 pub fn decode_yaml(bytes: &[u8]) -> ApiResult<Decoded> {
-    let parsed =
-        json::parse_yaml(bytes).map_err(|error| ApiError::bad_request(error.to_string()))?;
+    let parsed = json::parse_yaml(bytes).map_err(|error| ApiError::bad_request(error.to_string()))?;
     Ok(Decoded { value: parsed.value, duplicates: parsed.duplicates })
 }

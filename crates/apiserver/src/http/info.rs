@@ -149,6 +149,7 @@ pub fn query_pairs(query: &str) -> Vec<(String, String)> {
 mod tests {
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "calls read better without the ampersand")]
     fn parse(method: Method, uri: &str) -> RequestInfo {
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
         RequestInfo::parse(&method, path, &query_pairs(query))

@@ -115,7 +115,10 @@ impl ListOptions {
                 );
             }
             if self.send_initial_events.is_some() && asked.is_empty() {
-                forbid("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
+                forbid(
+                    "resourceVersionMatch",
+                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+                );
             } else if !asked.is_empty() && asked != "NotOlderThan" {
                 errors.push(unsupported_match(asked, &["NotOlderThan"]));
             }
@@ -125,7 +128,10 @@ impl ListOptions {
             }
             if !asked.is_empty() {
                 if version.is_empty() {
-                    forbid("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided");
+                    forbid(
+                        "resourceVersionMatch",
+                        "resourceVersionMatch is forbidden unless resourceVersion is provided",
+                    );
                 }
                 if self.continue_token.is_some() {
                     forbid("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided");
@@ -133,7 +139,10 @@ impl ListOptions {
                 if !matches!(asked, "Exact" | "NotOlderThan") {
                     errors.push(unsupported_match(asked, &["Exact", "NotOlderThan", ""]));
                 } else if asked == "Exact" && version == "0" {
-                    forbid("resourceVersionMatch", "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
+                    forbid(
+                        "resourceVersionMatch",
+                        "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+                    );
                 }
             }
         }

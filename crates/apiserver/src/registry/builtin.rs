@@ -268,7 +268,10 @@ static TABLE: &[Row] = &[
         .status()
         .generation()
         .with(&strategy::INGRESS),
-    row("networking.k8s.io", "v1", "ingressclasses", "IngressClass").cluster().generation().with(&strategy::INGRESS_CLASS),
+    row("networking.k8s.io", "v1", "ingressclasses", "IngressClass")
+        .cluster()
+        .generation()
+        .with(&strategy::INGRESS_CLASS),
     row("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
         .short(&["netpol"])
         .generation()

@@ -154,7 +154,8 @@ fn custom(crd: &Value, version: &Value, revision: u64) -> Result<Custom, CustomE
             let spec = &crd["spec"];
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let advice = successor(crd, version).unwrap_or_default();
-            format!("{}/{} {} is deprecated{advice}",
+            format!(
+                "{}/{} {} is deprecated{advice}",
                 text(&spec["group"]),
                 text(&version["name"]),
                 text(&spec["names"]["kind"])
@@ -199,7 +200,9 @@ fn successor(crd: &Value, version: &Value) -> Option<String> {
         .collect();
     better.sort_by(|a, b| compare_versions(b, a));
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    better.first().map(|name| format!("; use {}/{name} {}", text(&crd["spec"]["group"]), text(&crd["spec"]["names"]["kind"])))
+    better
+        .first()
+        .map(|name| format!("; use {}/{name} {}", text(&crd["spec"]["group"]), text(&crd["spec"]["names"]["kind"])))
 }
 
 /// `.spec.replicas` → `/spec/replicas`.

@@ -4,7 +4,7 @@ use std::io::Write;
 
 /// Arguments of `crds`.
 #[derive(clap::Args, Clone)]
-pub struct Args {
+pub(crate) struct Args {
     /// Output format.
     #[arg(short, long, default_value = "yaml")]
     output: Format,
@@ -19,7 +19,7 @@ enum Format {
 }
 
 /// Prints the definitions.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match args.output {
         Format::Json => {

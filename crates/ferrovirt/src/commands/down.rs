@@ -9,7 +9,7 @@ use crate::local::{Home, Process};
 
 /// Arguments of `down`.
 #[derive(clap::Args, Clone)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     home: Home,
     /// Delete the cluster's state too: every object, key and certificate.
@@ -20,7 +20,7 @@ pub struct Args {
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Stops the cluster and waits until it is gone.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let directory = args.home.directory()?;
     match args.home.process()? {
         None => println!("The local cluster does not run."),

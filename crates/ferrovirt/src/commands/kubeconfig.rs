@@ -5,7 +5,7 @@ use anyhow::{Context, bail};
 use crate::local::Home;
 
 /// Prints the kubeconfig of the running cluster.
-pub fn run(home: &Home) -> anyhow::Result<()> {
+pub(crate) fn run(home: &Home) -> anyhow::Result<()> {
     if home.process()?.is_none() {
         bail!("the local cluster does not run; start it with: ferrovirt up");
     }

@@ -1,9 +1,9 @@
 //! One file per command.
 
-pub mod bench;
-pub mod crds;
-pub mod down;
-pub mod kubeconfig;
-pub mod serve;
-pub mod status;
-pub mod up;
+pub(crate) mod bench;
+pub(crate) mod crds;
+pub(crate) mod down;
+pub(crate) mod kubeconfig;
+pub(crate) mod serve;
+pub(crate) mod status;
+pub(crate) mod up;

@@ -13,7 +13,7 @@ use crate::local::{Home, Process};
 
 /// Arguments of `serve`.
 #[derive(clap::Args, Clone)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     pub home: Home,
     /// Address to listen on.
@@ -28,7 +28,7 @@ pub struct Args {
 }
 
 /// Serves until SIGTERM or SIGINT.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -42,7 +42,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     let listen = args.listen.or_else(|| std::fs::read_to_string(&remembered).ok()?.trim().parse().ok());
     let config = Config {
         directory: directory.clone(),
-        listen: listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0))),
+        listen: listen.unwrap_or_else(free_address),
         token_file: args.token_file.clone(),
     };
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -64,12 +64,21 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A free loopback port for a new cluster. Not one of those that the kernel hands to clients: such a client could have
+/// taken it when the cluster starts again.
+fn free_address() -> SocketAddr {
+    let free = (17443..=17943).map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    let mut free = free.filter(|address| std::net::TcpListener::bind(address).is_ok());
+    free.next().unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)))
+}
+
 /// The cluster knows Ferrovirt's kinds from the start.
 async fn install_crds(server: &Arc<ferrovirt_apiserver::server::Server>) -> anyhow::Result<()> {
     let crds = server.internal("apiextensions.k8s.io", "v1", "customresourcedefinitions", "ferrovirt")?;
     for crd in ferrovirt_api::crds::crds() {
         let wanted = serde_json::to_value(crd)?;
-        let place = ferrovirt_apiserver::internal::Place::new("", wanted["metadata"]["name"].as_str().unwrap_or_default());
+        let place =
+            ferrovirt_apiserver::internal::Place::new("", wanted["metadata"]["name"].as_str().unwrap_or_default());
         if crds.get("", &place.name).is_none() {
             crds.create(wanted).await?;
         } else {

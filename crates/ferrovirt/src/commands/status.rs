@@ -3,7 +3,7 @@
 use crate::local::Home;
 
 /// Says whether the cluster runs; fails when it does not, so that scripts can ask.
-pub fn run(home: &Home) -> anyhow::Result<()> {
+pub(crate) fn run(home: &Home) -> anyhow::Result<()> {
     match home.process()? {
         Some(process) => {
             println!("running: process {}, https://{}", process.pid, process.address);

@@ -21,13 +21,13 @@ macro_rules! say {
 
 /// Arguments of `up`.
 #[derive(clap::Args, Clone)]
-pub struct UpArgs {
+pub(crate) struct UpArgs {
     #[command(flatten)]
     serve: serve::Args,
 }
 
 /// Starts the cluster unless it runs.
-pub fn run(args: &UpArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &UpArgs) -> anyhow::Result<()> {
     let home = &args.serve.home;
     if let Some(process) = home.process()? {
         say!("The local cluster runs already (process {}, https://{}).", process.pid, process.address);
@@ -52,7 +52,11 @@ pub fn run(args: &UpArgs) -> anyhow::Result<()> {
 /// In a process group of its own, so that Ctrl-C in this terminal does not reach it.
 fn spawn(args: &UpArgs, directory: &Path, log: &Path) -> anyhow::Result<Child> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
-    let log = File::options().create(true).append(true).open(log).with_context(|| format!("cannot write {}", log.display()))?;
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(log)
+        .with_context(|| format!("cannot write {}", log.display()))?;
     let mut command = Command::new(program);
     command.arg("serve").arg("--state").arg(directory);
     if let Some(listen) = args.serve.listen {

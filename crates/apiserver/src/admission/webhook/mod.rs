@@ -193,7 +193,7 @@ async fn validate(hooks: &[Arc<Hook>], review: &Review<'_>) -> ApiResult<()> {
     let equivalents = OnceLock::new();
     let matcher = Matcher::new(review, &equivalents);
     let mut concerned = Vec::new();
-    for hook in hooks.iter() {
+    for hook in hooks {
         if let Some(resource) = matcher.invocation(hook)? {
             concerned.push((hook, resource));
         }
