@@ -221,26 +221,38 @@ impl Entry {
     }
 }
 
-/// The set with atomic values owned as a whole; `None` when it is so already.
+/// The set with atomic values owned as a whole; `None` when it is so already, which costs no copy.
 fn in_line_with(schema: Option<&Schema>, set: &FieldSet) -> Option<FieldSet> {
-    let mut changed = false;
+    if is_in_line_with(schema, set) {
+        return None;
+    }
     let mut out = FieldSet::new();
     set.for_each(|element, member, below| {
-        let child = match element {
-            PathElement::Field(name) => shape::member_schema(schema, name),
-            _ => shape::item_schema(schema),
-        };
+        let child = schema_of(schema, element);
         if !below.is_empty() && is_atomic(child) {
-            changed = true;
             out.graft(element.clone(), true, FieldSet::new());
-        } else if let Some(better) = child.and_then(|child| in_line_with(Some(child), below)) {
-            changed = true;
-            out.graft(element.clone(), member, better);
         } else {
-            out.graft(element.clone(), member, below.clone());
+            out.graft(element.clone(), member, in_line_with(child, below).unwrap_or_else(|| below.clone()));
         }
     });
-    changed.then_some(out)
+    Some(out)
+}
+
+fn is_in_line_with(schema: Option<&Schema>, set: &FieldSet) -> bool {
+    let mut in_line = true;
+    set.for_each(|element, _, below| {
+        let child = schema_of(schema, element);
+        in_line =
+            in_line && (below.is_empty() || child.is_none() || (!is_atomic(child) && is_in_line_with(child, below)));
+    });
+    in_line
+}
+
+fn schema_of<'s>(schema: Option<&'s Schema>, element: &PathElement) -> Option<&'s Schema> {
+    match element {
+        PathElement::Field(name) => shape::member_schema(schema, name),
+        _ => shape::item_schema(schema),
+    }
 }
 
 fn is_atomic(schema: Option<&Schema>) -> bool {
