@@ -14,16 +14,15 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 
 static LIVE: LazyLock<[Value; 2]> = LazyLock::new(|| {
-    let entry = |manager: &str, operation: &str, fields: Value| {
-        json!({"manager": manager, "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1", "time": "2026-01-01T00:00:00Z", "fieldsV1": fields})
-    };
+    let entry = |manager: &str, operation: &str, fields: Value| json!({"manager": manager, "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1", "time": "2026-01-01T00:00:00Z", "fieldsV1": fields});
     let pod_fields = json!({
         "f:metadata": {"f:labels": {".": {}, "f:a": {}}, "f:finalizers": {".": {}, "v:\"x\"": {}}},
         "f:spec": {"f:containers": {".": {}, "k:{\"name\":\"c\"}": {".": {}, "f:name": {}, "f:image": {}, "f:ports": {
             ".": {}, "k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:containerPort": {}},
         }}}},
     });
-    let disk_fields = json!({"f:spec": {"f:domain": {"f:devices": {"f:disks": {}}, "f:cpu": {"f:cores": {}}}, "f:networks": {}}});
+    let disk_fields =
+        json!({"f:spec": {"f:domain": {"f:devices": {"f:disks": {}}, "f:cpu": {"f:cores": {}}}, "f:networks": {}}});
     [
         json!({
             "apiVersion": "v1", "kind": "Pod",

@@ -18,7 +18,10 @@ fuzz_target!(|input: &[u8]| {
             let request = Request::get(format!("{path}?limit=1&continue={token}")).body(Bytes::new());
             let Ok(request) = request else { return };
             let status = WORLD.ask(request);
-            let expected = matches!(status, StatusCode::OK | StatusCode::BAD_REQUEST | StatusCode::GONE | StatusCode::GATEWAY_TIMEOUT);
+            let expected = matches!(
+                status,
+                StatusCode::OK | StatusCode::BAD_REQUEST | StatusCode::GONE | StatusCode::GATEWAY_TIMEOUT
+            );
             assert!(expected, "{path}: {status}");
         }
     }

@@ -60,49 +60,114 @@ static KINDS: LazyLock<Vec<(&str, Value)>> = LazyLock::new(|| {
     let selector = json!({"matchLabels": {"a": "b"}});
     vec![
         ("/api/v1/namespaces/default/pods", namespaced(pod)),
-        ("/api/v1/namespaces/default/configmaps", json!({"metadata": {"name": "a"}, "data": {"k": "v"}, "binaryData": {"b": "AAA="}})),
-        ("/api/v1/namespaces/default/secrets", json!({"metadata": {"name": "a"}, "stringData": {"k": "v"}, "type": "Opaque"})),
-        ("/api/v1/namespaces/default/services", namespaced(json!({"ports": [{"port": 80, "targetPort": "x"}], "selector": {"a": "b"}, "type": "NodePort"}))),
-        ("/api/v1/namespaces/default/persistentvolumeclaims", namespaced(json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}))),
-        ("/api/v1/persistentvolumes", namespaced(json!({"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x"}}))),
-        ("/api/v1/namespaces/default/resourcequotas", namespaced(json!({"hard": {"pods": "1", "requests.cpu": "2", "count/secrets": "9"}, "scopes": ["NotBestEffort"]}))),
-        ("/api/v1/namespaces/default/limitranges", namespaced(json!({"limits": [{"type": "Container", "default": {"cpu": "1"}, "max": {"cpu": "2"}}]}))),
-        ("/api/v1/namespaces/default/events", json!({"metadata": {"name": "a"}, "involvedObject": {"kind": "Pod", "name": "a"}, "reason": "r", "message": "m", "type": "Normal"})),
+        (
+            "/api/v1/namespaces/default/configmaps",
+            json!({"metadata": {"name": "a"}, "data": {"k": "v"}, "binaryData": {"b": "AAA="}}),
+        ),
+        (
+            "/api/v1/namespaces/default/secrets",
+            json!({"metadata": {"name": "a"}, "stringData": {"k": "v"}, "type": "Opaque"}),
+        ),
+        (
+            "/api/v1/namespaces/default/services",
+            namespaced(json!({"ports": [{"port": 80, "targetPort": "x"}], "selector": {"a": "b"}, "type": "NodePort"})),
+        ),
+        (
+            "/api/v1/namespaces/default/persistentvolumeclaims",
+            namespaced(json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}})),
+        ),
+        (
+            "/api/v1/persistentvolumes",
+            namespaced(
+                json!({"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x"}}),
+            ),
+        ),
+        (
+            "/api/v1/namespaces/default/resourcequotas",
+            namespaced(
+                json!({"hard": {"pods": "1", "requests.cpu": "2", "count/secrets": "9"}, "scopes": ["NotBestEffort"]}),
+            ),
+        ),
+        (
+            "/api/v1/namespaces/default/limitranges",
+            namespaced(json!({"limits": [{"type": "Container", "default": {"cpu": "1"}, "max": {"cpu": "2"}}]})),
+        ),
+        (
+            "/api/v1/namespaces/default/events",
+            json!({"metadata": {"name": "a"}, "involvedObject": {"kind": "Pod", "name": "a"}, "reason": "r", "message": "m", "type": "Normal"}),
+        ),
         ("/api/v1/nodes", namespaced(json!({"taints": [{"key": "k", "effect": "NoSchedule"}]}))),
-        ("/apis/apps/v1/namespaces/default/deployments", namespaced(json!({"replicas": 1, "selector": selector, "template": template}))),
+        (
+            "/apis/apps/v1/namespaces/default/deployments",
+            namespaced(json!({"replicas": 1, "selector": selector, "template": template})),
+        ),
         ("/apis/batch/v1/namespaces/default/jobs", namespaced(json!({"template": template}))),
-        ("/apis/policy/v1/namespaces/default/poddisruptionbudgets", namespaced(json!({"minAvailable": "50%", "selector": selector}))),
-        ("/apis/rbac.authorization.k8s.io/v1/clusterroles", json!({"metadata": {"name": "a", "labels": {"a": "b"}}, "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}], "aggregationRule": {"clusterRoleSelectors": [selector]}})),
-        ("/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings", json!({"metadata": {"name": "a"}, "roleRef": {"kind": "ClusterRole", "name": "a"}, "subjects": [{"kind": "User", "name": "jane"}]})),
-        ("/apis/storage.k8s.io/v1/storageclasses", json!({"metadata": {"name": "a"}, "provisioner": "example.com/p", "volumeBindingMode": "WaitForFirstConsumer"})),
-        ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json!({"metadata": {"name": "things.example.com"}, "spec": {
-            "group": "example.com", "scope": "Namespaced", "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
-            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}},
-                "additionalPrinterColumns": [{"name": "A", "type": "string", "jsonPath": ".spec.a"}],
-                "schema": {"openAPIV3Schema": {"type": "object", "properties": {
-                    "spec": {"type": "object", "properties": {
-                        "a": {"type": "string", "default": "x", "pattern": "^x", "maxLength": 5}, "replicas": {"type": "integer", "minimum": 0},
-                        "list": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"], "items": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}},
-                    }, "x-kubernetes-validations": [{"rule": "self.replicas > 0", "message": "m"}]},
-                    "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
-                }}}}],
-        }})),
-        ("/apis/example.com/v1/namespaces/default/things", json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"a": "x", "replicas": 1, "list": [{"name": "n"}]}})),
-        ("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", json!({"spec": {"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "default"}}})),
+        (
+            "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
+            namespaced(json!({"minAvailable": "50%", "selector": selector})),
+        ),
+        (
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+            json!({"metadata": {"name": "a", "labels": {"a": "b"}}, "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}], "aggregationRule": {"clusterRoleSelectors": [selector]}}),
+        ),
+        (
+            "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings",
+            json!({"metadata": {"name": "a"}, "roleRef": {"kind": "ClusterRole", "name": "a"}, "subjects": [{"kind": "User", "name": "jane"}]}),
+        ),
+        (
+            "/apis/storage.k8s.io/v1/storageclasses",
+            json!({"metadata": {"name": "a"}, "provisioner": "example.com/p", "volumeBindingMode": "WaitForFirstConsumer"}),
+        ),
+        (
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+            json!({"metadata": {"name": "things.example.com"}, "spec": {
+                "group": "example.com", "scope": "Namespaced", "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+                "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}},
+                    "additionalPrinterColumns": [{"name": "A", "type": "string", "jsonPath": ".spec.a"}],
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                        "spec": {"type": "object", "properties": {
+                            "a": {"type": "string", "default": "x", "pattern": "^x", "maxLength": 5}, "replicas": {"type": "integer", "minimum": 0},
+                            "list": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"], "items": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}},
+                        }, "x-kubernetes-validations": [{"rule": "self.replicas > 0", "message": "m"}]},
+                        "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                    }}}}],
+            }}),
+        ),
+        (
+            "/apis/example.com/v1/namespaces/default/things",
+            json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"a": "x", "replicas": 1, "list": [{"name": "n"}]}}),
+        ),
+        (
+            "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+            json!({"spec": {"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "default"}}}),
+        ),
     ]
 });
 
 const QUERIES: &[&str] = &[
-    "", "", "dryRun=All", "fieldValidation=Strict", "fieldManager=m&force=true", "watch=true&timeoutSeconds=1",
-    "limit=1", "labelSelector=a%3Db", "fieldSelector=metadata.name%3Da", "propagationPolicy=Foreground",
-    "resourceVersion=0", "watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan",
+    "",
+    "",
+    "dryRun=All",
+    "fieldValidation=Strict",
+    "fieldManager=m&force=true",
+    "watch=true&timeoutSeconds=1",
+    "limit=1",
+    "labelSelector=a%3Db",
+    "fieldSelector=metadata.name%3Da",
+    "propagationPolicy=Foreground",
+    "resourceVersion=0",
+    "watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan",
 ];
 const PATCH_TYPES: &[&str] = &[
-    "application/merge-patch+json", "application/strategic-merge-patch+json", "application/apply-patch+yaml",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
     "application/json-patch+json",
 ];
 const ACCEPTS: &[&str] = &[
-    "application/json", "application/yaml", "application/json;as=Table;v=v1;g=meta.k8s.io",
+    "application/json",
+    "application/yaml",
+    "application/json;as=Table;v=v1;g=meta.k8s.io",
     "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
 ];
 
@@ -122,7 +187,8 @@ fn compose(input: &[u8]) -> Option<Request<Bytes>> {
         _ => source.choose(&["application/json", "application/yaml"]).ok()?,
     };
     let accept = source.choose(ACCEPTS).ok()?;
-    let operations = json!([{"op": "replace", "path": "/metadata/labels", "value": {"a": "b"}}, {"op": "remove", "path": "/spec"}]);
+    let operations =
+        json!([{"op": "replace", "path": "/metadata/labels", "value": {"a": "b"}}, {"op": "remove", "path": "/spec"}]);
     let base = if content_type == "application/json-patch+json" { &operations } else { &object };
     let body = source.edited(base).ok()?;
     Request::builder()

@@ -31,8 +31,7 @@ pub fn parts<const N: usize>(input: &[u8]) -> Option<[&str; N]> {
 }
 
 /// The schema of pods.
-pub static POD: LazyLock<Arc<Schema>> =
-    LazyLock::new(|| builtin::schema("", "v1", "Pod").expect("pods have a schema"));
+pub static POD: LazyLock<Arc<Schema>> = LazyLock::new(|| builtin::schema("", "v1", "Pod").expect("pods have a schema"));
 
 /// The schema of virtual machine instances, with typed metadata.
 pub static INSTANCE: LazyLock<Schema> = LazyLock::new(|| {

@@ -211,7 +211,8 @@ fn apply_patch(writer: &Writer<'_>, old: Option<&Value>, applied: &Value, option
     let resource = writer.resource;
     let schema = resource.typed_schema().ok_or_else(|| ApiError::internal("the kind has no schema"))?;
     let mut applied = applied.clone();
-    if applied["metadata"]["name"].is_null() {
+    // Metadata that is no object is refused by the apply itself.
+    if applied["metadata"]["name"].is_null() && matches!(applied["metadata"], Value::Null | Value::Object(_)) {
         applied["metadata"]["name"] = old.map_or(Value::Null, |old| old["metadata"]["name"].clone());
     }
     let api_version = resource.api_version();
