@@ -79,7 +79,8 @@ rust_tests() {
     cargo test --locked --workspace
   fi
 }
-build() { cargo build --locked --package ferrovirt --package api-suite; }
+# With the tests, although only programs are wanted: cargo would choose other features for the dependencies, and build them again.
+build() { cargo build --locked --workspace --bins --tests; }
 api_suite() { "$target/api-suite" --kubeconfig "$1"; }
 foreign_client() { tests/foreign/run.sh "$target/ferrovirt"; }
 kubectl_commands() { tests/kubectl/run.sh --kubeconfig "$1" --kubectl "$bin/kubectl" --ferrovirt "$target/ferrovirt"; }
