@@ -11,6 +11,21 @@ use crate::registry::{Resource, Snapshot};
 use crate::server::{Call, Server};
 use crate::status::{ApiError, ApiResult};
 
+/// `/openapi/v2`: a document that describes nothing. Kinds are described in v3; kubectl comes here for those that v3
+/// does not have (`List`, a misspelt kind), and goes on without a description when there is none.
+pub fn old_document(call: &Call) -> Answer {
+    const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+    // swagger: "2.0", info: {title: "Ferrovirt", version: "v1"} in gnostic's message.
+    const BYTES: &[u8] = b"\x0a\x032.0\x12\x0f\x0a\x09Ferrovirt\x12\x02v1";
+    let accept = call.headers.get(http::header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    if accept.contains("protobuf") && !accept.contains("application/json") {
+        return respond::bytes(StatusCode::OK, PROTOBUF, BYTES);
+    }
+    let info = json!({"title": "Ferrovirt", "version": "v1"});
+    let document = json!({"swagger": "2.0", "info": info, "paths": {}, "definitions": {}});
+    respond::object(StatusCode::OK, &Output::JSON, &document)
+}
+
 /// `/openapi/v3`
 pub fn index(server: &Server) -> Answer {
     let snapshot = server.registry.snapshot();

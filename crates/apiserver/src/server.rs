@@ -165,6 +165,7 @@ impl Server {
         }
         let path = call.info.path.trim_end_matches('/');
         match path {
+            "/openapi/v2" => Ok(openapi::old_document(call)),
             "/openapi/v3" => Ok(openapi::index(self)),
             _ if path.starts_with("/openapi/v3/") => openapi::document(self, call),
             "/openid/v1/jwks" | "/.well-known/openid-configuration" => self.identity.key_document(path),

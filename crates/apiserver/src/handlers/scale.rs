@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::write::{Outcome, Shown, Writer};
 use crate::http::body::{self, RequestBody};
-use crate::http::negotiate::Output;
+use crate::http::negotiate::{Output, Shape};
 use crate::http::options::WriteOptions;
 use crate::http::respond::{self, Answer};
 use crate::registry::Resource;
@@ -48,7 +48,8 @@ pub async fn serve(
             let path = paths.spec.replace('/', ".");
             return Err(ApiError::internal(format!("the spec replicas field \"{path}\" does not exist")));
         }
-        return Ok(respond::object(StatusCode::OK, &output, &scale_of(&value, &paths)));
+        let scale = scale_of(&value, &paths);
+        return Ok(respond::object(StatusCode::OK, &output, &shaped(scale, &output, server.environment.now())));
     }
     let bytes = body::read(body).await?;
     let content_type = body::content_type(&call.headers).to_owned();
@@ -97,6 +98,27 @@ fn replace(mut object: Value, scale: &Value, paths: &ScalePaths, name: &str, cus
         object["metadata"]["uid"] = uid.into();
     }
     Ok(object)
+}
+
+/// A scale in the form that was asked for: as it is, or as a table of wanted and seen replicas.
+fn shaped(scale: Value, output: &Output, now: jiff::Timestamp) -> Value {
+    let Shape::Table { version } = output.shape else { return scale };
+    let column = |name: &str, kind: &str, format: &str, description: &str| json!({"name": name, "type": kind, "format": format, "description": description, "priority": 0});
+    let age = ferrovirt_machinery::table::since(&scale["metadata"]["creationTimestamp"], now);
+    let count = |value: &Value| value.as_i64().unwrap_or(0);
+    let cells =
+        json!([scale["metadata"]["name"], count(&scale["spec"]["replicas"]), count(&scale["status"]["replicas"]), age]);
+    let meta = json!({"resourceVersion": scale["metadata"]["resourceVersion"]});
+    let row = json!({"cells": cells, "object": crate::view::metadata_only(scale, version)});
+    json!({
+        "kind": "Table", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": meta, "rows": [row],
+        "columnDefinitions": [
+            column("Name", "string", "name", "Name of the scaled object."),
+            column("Desired", "integer", "", "How many are wanted."),
+            column("Available", "integer", "", "How many are there."),
+            column("Age", "string", "", "Time since the object was made."),
+        ],
+    })
 }
 
 /// Replicas that cannot be read as a number would break every reader of the scale.
