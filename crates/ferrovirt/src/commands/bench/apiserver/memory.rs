@@ -44,6 +44,35 @@ fn parse_computed(stat: &str) -> Option<Duration> {
     Some(Duration::from_millis(10 * (user + system)))
 }
 
+/// The whole machine's processors until now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Processors {
+    busy: Duration,
+    all: Duration,
+}
+
+impl Processors {
+    /// Reads the kernel's counters.
+    pub(crate) fn now() -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
+        Self::parse(&text).context("/proc/stat tells no times")
+    }
+
+    /// Fields 4 and 5 are idle; guests (9 and 10) are counted in the first ones already.
+    fn parse(stat: &str) -> Option<Self> {
+        let line = stat.lines().next()?.strip_prefix("cpu ")?;
+        let ticks: Vec<u64> = line.split_whitespace().take(8).map_while(|field| field.parse().ok()).collect();
+        let (all, idle) = (ticks.iter().sum::<u64>(), ticks.get(3)? + ticks.get(4)?);
+        Some(Self { busy: Duration::from_millis(10 * (all - idle)), all: Duration::from_millis(10 * all) })
+    }
+
+    /// The share of the machine since `before` that was busy with something else than `ours`.
+    pub(crate) fn used_by_others(self, before: Self, ours: Duration) -> f64 {
+        let others = (self.busy - before.busy).saturating_sub(ours);
+        others.as_secs_f64() / (self.all - before.all).as_secs_f64().max(0.01)
+    }
+}
+
 fn parse(status: &str) -> Option<Memory> {
     let kilobytes = |key: &str| -> Option<u64> {
         let line = status.lines().find_map(|line| line.strip_prefix(key))?;
@@ -68,6 +97,14 @@ mod tests {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 2 3 4 150 50 0 0 20 0 1 0 9";
         assert_eq!(parse_computed(stat), Some(Duration::from_secs(2)));
         assert_eq!(parse_computed("7 (a) S 1"), None);
+    }
+
+    #[test]
+    fn others_are_what_is_busy_without_us() {
+        let before = Processors::parse("cpu  100 0 100 800 0 0 0 0 0 0\ncpu0 1").unwrap();
+        let after = Processors::parse("cpu  300 0 300 1400 0 0 0 0 0 0\n").unwrap();
+        assert_eq!(after.used_by_others(before, Duration::from_secs(1)), 0.3);
+        assert_eq!(Processors::parse("cpu0 1 2 3"), None);
     }
 
     #[test]

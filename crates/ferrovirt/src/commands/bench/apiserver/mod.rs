@@ -73,8 +73,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 async fn bench(args: &Args) -> anyhow::Result<()> {
     let mut targets = targets(args).await?;
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut results = Vec::new();
     let outcome = tokio::select! {
-        outcome = measure(args, &mut targets) => outcome,
+        outcome = measure(args, &mut targets, &mut results) => outcome,
         _ = interrupt.recv() => Err(anyhow::anyhow!("interrupted")),
         _ = terminate.recv() => Err(anyhow::anyhow!("interrupted")),
     };
@@ -91,12 +92,14 @@ async fn bench(args: &Args) -> anyhow::Result<()> {
             clean = Err(anyhow::anyhow!("the namespace {namespace} on {url} could not be deleted; please do so"));
         }
     }
-    let results = outcome?;
-    match args.output {
-        Format::Json => println!("{}", serde_json::to_string_pretty(&report::json(&results))?),
-        Format::Text => print!("{}", report::table(&results)),
+    // What was measured before a failure took minutes too.
+    if results.iter().any(|server: &Results| !server.sizes.is_empty()) {
+        match args.output {
+            Format::Json => println!("{}", serde_json::to_string_pretty(&report::json(&results))?),
+            Format::Text => print!("{}", report::table(&results)),
+        }
     }
-    clean
+    outcome.and(clean)
 }
 
 async fn targets(args: &Args) -> anyhow::Result<Vec<Target>> {
@@ -129,7 +132,7 @@ fn read(path: &Path) -> anyhow::Result<Kubeconfig> {
 }
 
 /// Servers take turns at each size, so that a slow minute of the machine hits both.
-async fn measure(args: &Args, targets: &mut [Target]) -> anyhow::Result<Vec<Results>> {
+async fn measure(args: &Args, targets: &mut [Target], results: &mut Vec<Results>) -> anyhow::Result<()> {
     let effort = Effort {
         updates: args.updates as usize,
         sequential: 200,
@@ -147,15 +150,16 @@ async fn measure(args: &Args, targets: &mut [Target]) -> anyhow::Result<Vec<Resu
             .await
             .with_context(|| format!("preparing {}", target.endpoint.url))?;
     }
-    let mut results: Vec<Results> = targets
-        .iter()
-        .map(|target| Results { name: target.name.clone(), url: target.endpoint.url.clone(), sizes: Vec::new() })
-        .collect();
+    results.extend(targets.iter().map(|target| Results {
+        name: target.name.clone(),
+        url: target.endpoint.url.clone(),
+        sizes: Vec::new(),
+    }));
     for size in sizes {
-        for (target, results) in targets.iter_mut().zip(&mut results) {
+        for (target, results) in targets.iter_mut().zip(&mut *results) {
             let measured = phases::run(target, &sample, size, &effort).await;
             results.sizes.push(measured.with_context(|| format!("measuring {}", target.endpoint.url))?);
         }
     }
-    Ok(results)
+    Ok(())
 }

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::client::{Connection, find_string};
+use super::memory::{self, Processors};
 use super::report::{Measured, Metric};
 use super::sample::Sample;
 use super::target::{Target, version_of};
@@ -32,7 +33,7 @@ pub(crate) struct Effort {
 }
 
 /// Events that are still on their way after the last write.
-const LATE_EVENTS: Duration = Duration::from_secs(20);
+const LATE_EVENTS: Duration = Duration::from_secs(120);
 /// Freed memory goes back to the system a little later.
 const SETTLE: Duration = Duration::from_secs(3);
 
@@ -57,6 +58,7 @@ pub(crate) async fn run(
     effort: &Effort,
 ) -> anyhow::Result<Measured> {
     let mut measured = Measured::new(size);
+    let (machine, before) = (Processors::now()?, ours(target)?);
     progress(target, size, "creating");
     create(target, sample, size, effort, &mut measured).await.context("creating objects")?;
     progress(target, size, "updating with all writers");
@@ -65,12 +67,21 @@ pub(crate) async fn run(
     update_one_by_one(target, sample, effort, &mut measured).await.context("updating objects one by one")?;
     progress(target, size, "reading");
     read(target, effort, &mut measured).await.context("reading")?;
+    if let (Some(before), Some(after)) = (before, ours(target)?) {
+        measured.add(Metric::Others, Processors::now()?.used_by_others(machine, after.saturating_sub(before)));
+    }
     tokio::time::sleep(SETTLE).await;
     if let Some(memory) = target.memory()? {
         measured.add(Metric::Resident, memory.resident as f64);
         measured.add(Metric::Peak, memory.peak as f64);
     }
     Ok(measured)
+}
+
+/// Processor time of the server and of this client.
+fn ours(target: &Target) -> anyhow::Result<Option<Duration>> {
+    let client = memory::computed(&[i32::try_from(std::process::id())?])?;
+    Ok(target.computed()?.zip(client).map(|(server, client)| server + client))
 }
 
 fn progress(target: &Target, size: usize, what: &str) {

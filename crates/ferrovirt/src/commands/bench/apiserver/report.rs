@@ -52,6 +52,8 @@ pub(crate) enum Metric {
     Resident,
     /// The most memory there was.
     Peak,
+    /// Share of the machine that neither the server nor this client used.
+    Others,
 }
 
 /// Every metric in the order of the table: key in JSON, name in the table, unit.
@@ -78,19 +80,25 @@ const METRICS: &[(Metric, &str, &str, Unit)] = &[
     (Metric::ListBytes, "listBytes", "size of the list", Unit::Bytes),
     (Metric::Resident, "residentBytes", "memory (RSS)", Unit::Bytes),
     (Metric::Peak, "peakBytes", "memory, peak", Unit::Bytes),
+    (Metric::Others, "othersShare", "machine used by others", Unit::Share),
 ];
+
+/// With a larger share of others, wall-clock figures say more about them than about the server.
+const NOISE: f64 = 0.1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     PerSecond,
     Seconds,
     Bytes,
+    Share,
 }
 
 impl Unit {
     fn show(self, value: f64) -> String {
         match self {
             Self::PerSecond => format!("{value:.0}"),
+            Self::Share => format!("{:.0}%", value * 100.0),
             Self::Seconds if value < 0.001 => format!("{:.0} us", value * 1e6),
             Self::Seconds if value < 0.1 => format!("{:.2} ms", value * 1e3),
             Self::Seconds => format!("{:.0} ms", value * 1e3),
@@ -220,7 +228,7 @@ pub(crate) fn table(results: &[Results]) -> String {
             let values: Vec<Option<f64>> = results.iter().map(|server| server.sizes.get(index)?.get(*metric)).collect();
             row.extend(values.iter().map(|value| value.map_or("-".to_owned(), |value| unit.show(value))));
             if let [Some(ours), Some(other)] = values.as_slice()
-                && *metric != Metric::ListBytes
+                && !matches!(metric, Metric::ListBytes | Metric::Others)
             {
                 row.push(format!("{:.1}x", unit.times_better(*ours, *other)));
             } else if values.len() == 2 {
@@ -235,6 +243,10 @@ pub(crate) fn table(results: &[Results]) -> String {
         if let Some(bytes) = server.bytes_per_object() {
             let _ = writeln!(text, "{}: {} of memory for each further object", server.name, Unit::Bytes.show(bytes));
         }
+    }
+    if results.iter().flat_map(|server| &server.sizes).any(|measured| measured.get(Metric::Others) > Some(NOISE)) {
+        let _ =
+            writeln!(text, "Others used the machine: times and rates are not comparable, processor times roughly are.");
     }
     text
 }
