@@ -1,0 +1,272 @@
+//! Launcher pods as a whole: golden ones for people to read, and what holds for all of them.
+
+use ferrovirt_api::VirtualMachineInstance;
+use ferrovirt_api::meta::VolumeMode;
+use ferrovirt_pods::{Acceleration, LauncherConfig, launcher_pod};
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn config() -> LauncherConfig {
+    LauncherConfig { image: "registry.example/virt-launcher:1".to_owned(), ..LauncherConfig::default() }
+}
+
+fn guest(spec: Value) -> VirtualMachineInstance {
+    let object = json!({
+        "metadata": {"name": "web", "namespace": "shop", "uid": "8f3a92c1-77aa-4d52-9d0e-0a1b2c3d4e5f", "labels": {"app": "web"}},
+        "spec": spec,
+    });
+    serde_json::from_value(object).unwrap()
+}
+
+fn small(devices: Value) -> Value {
+    json!({"memory": {"guest": "128Mi"}, "devices": devices})
+}
+
+fn spec_of(pod: &Pod) -> &PodSpec {
+    pod.spec.as_ref().unwrap()
+}
+
+fn quantity(pod: &Pod, kind: &str, name: &str) -> Option<String> {
+    let resources = spec_of(pod).containers[0].resources.clone().unwrap();
+    let amounts = if kind == "requests" { resources.requests } else { resources.limits };
+    amounts.unwrap_or_default().get(name).map(|amount| amount.0.clone())
+}
+
+#[test]
+fn a_plain_guest() {
+    insta::assert_yaml_snapshot!(launcher_pod(&guest(json!({"domain": small(json!({}))})), &config()).unwrap());
+}
+
+#[test]
+fn an_emulated_guest_with_a_volume_of_each_kind() {
+    let mut config = LauncherConfig { acceleration: Acceleration::Emulation, ..config() };
+    config.claims.insert("raw".to_owned(), VolumeMode::Block);
+    config.cluster = serde_json::from_value(json!({"developerConfiguration": {"featureGates": ["HostDisk"]}})).unwrap();
+    let spec = json!({
+        "domain": {
+            "memory": {"guest": "128Mi"},
+            "devices": {},
+            "firmware": {"kernelBoot": {"container": {"image": "registry.example/kernel:6", "imagePullSecret": "key"}}},
+        },
+        "accessCredentials": [
+            {"sshPublicKey": {"source": {"secret": {"secretName": "keys"}}, "propagationMethod": {"noCloud": {}}}},
+        ],
+        "volumes": [
+            {"name": "root", "containerDisk": {"image": "registry.example/disk:1", "imagePullSecret": "key"}},
+            {"name": "sockets", "persistentVolumeClaim": {"claimName": "files"}},
+            {"name": "raw", "persistentVolumeClaim": {"claimName": "raw"}},
+            {"name": "data", "dataVolume": {"name": "filled"}},
+            {"name": "layer", "ephemeral": {"persistentVolumeClaim": {"claimName": "golden"}}},
+            {"name": "fresh", "emptyDisk": {"capacity": "1Gi"}},
+            {"name": "host", "hostDisk": {"path": "/var/vms/a.img", "type": "DiskOrCreate", "capacity": "1Gi"}},
+            {"name": "seed", "cloudInitNoCloud": {"secretRef": {"name": "user"}, "networkDataSecretRef": {"name": "net"}}},
+            {"name": "settings", "configMap": {"name": "settings", "optional": true}},
+            {"name": "password", "secret": {"secretName": "password"}},
+            {"name": "facts", "downwardAPI": {"fields": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
+            {"name": "answers", "sysprep": {"configMap": {"name": "answers"}}},
+            {"name": "token", "serviceAccount": {"serviceAccountName": "robot"}},
+        ],
+    });
+    insta::assert_yaml_snapshot!(launcher_pod(&guest(spec), &config).unwrap());
+}
+
+#[test]
+fn a_placed_and_probed_guest_with_dedicated_processors() {
+    let spec = json!({
+        "priorityClassName": "important", "schedulerName": "mine", "hostname": "node-7", "subdomain": "fleet",
+        "dnsPolicy": "None", "dnsConfig": {"nameservers": ["192.0.2.53"]}, "architecture": "amd64",
+        "terminationGracePeriodSeconds": 5,
+        "nodeSelector": {"disktype": "nvme"},
+        "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["east"]}]},
+        ]}}},
+        "livenessProbe": {"tcpSocket": {"port": 22}, "initialDelaySeconds": 120},
+        "readinessProbe": {"httpGet": {"port": 80}},
+        "networks": [{"name": "default", "pod": {}}],
+        "domain": {
+            "machine": {"type": "q35"},
+            "cpu": {"sockets": 2, "dedicatedCpuPlacement": true, "isolateEmulatorThread": true,
+                "features": [{"name": "avx2"}, {"name": "mpx", "policy": "forbid"}]},
+            "memory": {"guest": "1Gi", "hugepages": {"pageSize": "1Gi"}},
+            "devices": {"interfaces": [{"name": "default", "masquerade": {}, "ports": [{"name": "http", "port": 80}]}]},
+        },
+    });
+    insta::assert_yaml_snapshot!(launcher_pod(&guest(spec), &config()).unwrap());
+}
+
+#[test]
+fn memory_is_requested_as_the_guest_says() {
+    let pod = |resources: Value, memory: Value| {
+        let domain = json!({"memory": memory, "resources": resources, "devices": {"autoattachGraphicsDevice": false}});
+        launcher_pod(&guest(json!({"domain": domain})), &config()).unwrap()
+    };
+    // The overhead of one CPU without a display is 88Mi, and 1/512 of the memory.
+    let asked = pod(json!({"requests": {"memory": "1Gi"}, "limits": {"memory": "2Gi"}}), Value::Null);
+    assert_eq!(quantity(&asked, "requests", "memory").as_deref(), Some("1114Mi"));
+    assert_eq!(quantity(&asked, "limits", "memory").as_deref(), Some("2138Mi"));
+    let greedy = pod(json!({"overcommitGuestOverhead": true}), json!({"guest": "1Gi"}));
+    assert_eq!(quantity(&greedy, "requests", "memory").as_deref(), Some("1Gi"));
+    let huge = pod(json!({"requests": {"memory": "1Gi"}}), json!({"hugepages": {"pageSize": "2Mi"}}));
+    assert_eq!(quantity(&huge, "limits", "hugepages-2Mi").as_deref(), Some("1Gi"));
+    assert_eq!(quantity(&huge, "requests", "memory").as_deref(), Some("90Mi"));
+}
+
+#[test]
+fn processors_are_requested_as_the_cluster_says() {
+    let mut config = config();
+    config.cluster = serde_json::from_value(json!({"developerConfiguration": {"cpuAllocationRatio": 4}})).unwrap();
+    let domain = json!({"cpu": {"cores": 2}, "memory": {"guest": "1Gi"}, "devices": {}});
+    let pod = launcher_pod(&guest(json!({"domain": domain})), &config).unwrap();
+    assert_eq!(quantity(&pod, "requests", "cpu").as_deref(), Some("500m"));
+    let domain = json!({"resources": {"requests": {"cpu": "3"}}, "memory": {"guest": "1Gi"}, "devices": {}});
+    let pod = launcher_pod(&guest(json!({"domain": domain})), &config).unwrap();
+    assert_eq!(quantity(&pod, "requests", "cpu").as_deref(), Some("3"));
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_by_its_path() {
+    let devices = |devices: Value| json!({"domain": small(devices)});
+    let with = |name: &str, value: Value| json!({"domain": small(json!({})), name: value});
+    let rows = [
+        (json!({"domain": {"devices": {}}}), "spec.domain.memory.guest"),
+        (devices(json!({"gpus": [{"name": "a", "deviceName": "b"}]})), "spec.domain.devices.gpus"),
+        (devices(json!({"hostDevices": [{"name": "a", "deviceName": "b"}]})), "spec.domain.devices.hostDevices"),
+        (devices(json!({"filesystems": [{"name": "a", "virtiofs": {}}]})), "spec.domain.devices.filesystems"),
+        (devices(json!({"interfaces": [{"name": "a", "sriov": {}}]})), "spec.domain.devices.interfaces[0].sriov"),
+        (devices(json!({"tpm": {"persistent": true}})), "spec.domain.devices.tpm.persistent"),
+        (with("networks", json!([{"name": "a", "multus": {"networkName": "b"}}])), "spec.networks[0].multus"),
+        (with("livenessProbe", json!({"guestAgentPing": {}})), "spec.livenessProbe.guestAgentPing"),
+        (with("volumes", json!([{"name": "a", "memoryDump": {"claimName": "b"}}])), "spec.volumes[0].memoryDump"),
+        (
+            with("volumes", json!([{"name": "a", "hostDisk": {"path": "/a/b", "type": "Disk"}}])),
+            "spec.volumes[0].hostDisk",
+        ),
+    ];
+    for (spec, path) in rows {
+        let refused = launcher_pod(&guest(spec), &config()).unwrap_err();
+        assert_eq!(refused.path, path);
+        assert!(!refused.reason.is_empty());
+    }
+}
+
+#[test]
+fn a_host_disk_needs_a_whole_path() {
+    let mut config = config();
+    config.cluster = serde_json::from_value(json!({"developerConfiguration": {"featureGates": ["HostDisk"]}})).unwrap();
+    let volumes = json!([{"name": "a", "hostDisk": {"path": "disk.img", "type": "Disk"}}]);
+    let spec = json!({"domain": small(json!({})), "volumes": volumes});
+    let refused = launcher_pod(&guest(spec), &config).unwrap_err();
+    assert_eq!(refused.path, "spec.volumes[0].hostDisk.path");
+}
+
+#[test]
+fn the_clusters_profile_and_runtime_class_are_taken() {
+    let mut config = config();
+    config.cluster = serde_json::from_value(json!({
+        "defaultRuntimeClass": "kata",
+        "selinuxLauncherType": "virt_launcher.process",
+        "seccompConfiguration": {"virtualMachineInstanceProfile": {"customProfile": {"runtimeDefaultProfile": true}}},
+    }))
+    .unwrap();
+    let pod = launcher_pod(&guest(json!({"domain": small(json!({}))})), &config).unwrap();
+    let spec = spec_of(&pod);
+    assert_eq!(spec.runtime_class_name.as_deref(), Some("kata"));
+    let security = spec.security_context.as_ref().unwrap();
+    assert_eq!(security.seccomp_profile.as_ref().unwrap().type_, "RuntimeDefault");
+    assert_eq!(security.se_linux_options.as_ref().unwrap().type_.as_deref(), Some("virt_launcher.process"));
+}
+
+/// Volumes of every supported kind, under names that may clash with the launcher's own and with each other's.
+fn any_volume() -> impl Strategy<Value = Value> {
+    let names =
+        prop_oneof![Just("private"), Just("sockets"), Just("seed-user"), Just("seed"), Just("kernel-boot"), Just("a")];
+    let sources = prop_oneof![
+        Just(json!({"containerDisk": {"image": "i", "imagePullSecret": "s"}})),
+        Just(json!({"persistentVolumeClaim": {"claimName": "file", "readOnly": true}})),
+        Just(json!({"persistentVolumeClaim": {"claimName": "block"}})),
+        Just(json!({"ephemeral": {"persistentVolumeClaim": {"claimName": "block"}}})),
+        Just(json!({"emptyDisk": {"capacity": "1Mi"}})),
+        Just(json!({"cloudInitConfigDrive": {"secretRef": {"name": "s"}, "networkDataSecretRef": {"name": "n"}}})),
+        Just(json!({"configMap": {"name": "m"}})),
+        Just(json!({"serviceAccount": {"serviceAccountName": "s"}})),
+    ];
+    (names, "[a-z]{0,70}", sources).prop_map(|(name, more, mut source)| {
+        source["name"] = json!(format!("{name}{more}"));
+        source
+    })
+}
+
+fn any_guest() -> impl Strategy<Value = VirtualMachineInstance> {
+    let volumes = prop::collection::vec(any_volume(), 0..6);
+    let resources = (0_u64..8 << 30, 0_u64..8 << 30, 0_u64..64_000, 0_u64..64_000, any::<[bool; 6]>());
+    (volumes, resources, 1_u32..64).prop_map(|(volumes, (memory, more_memory, cpu, more_cpu, set), cores)| {
+        let mut resources = json!({"requests": {}, "limits": {}, "overcommitGuestOverhead": set[0]});
+        if set[1] {
+            resources["requests"]["memory"] = json!(memory.to_string());
+            resources["requests"]["cpu"] = json!(format!("{cpu}m"));
+        }
+        if set[2] {
+            resources["limits"]["memory"] = json!((memory + more_memory).to_string());
+            resources["limits"]["cpu"] = json!(format!("{}m", cpu + more_cpu));
+        }
+        let mut domain =
+            json!({"memory": {"guest": "64Mi"}, "resources": resources, "devices": {}, "cpu": {"cores": cores}});
+        domain["cpu"]["dedicatedCpuPlacement"] = json!(set[3]);
+        if set[4] {
+            domain["memory"]["hugepages"] = json!({"pageSize": "2Mi"});
+        }
+        if set[5] {
+            domain["firmware"] = json!({"kernelBoot": {"container": {"image": "i"}}});
+        }
+        guest(json!({"domain": domain, "volumes": volumes}))
+    })
+}
+
+fn amount(text: &str) -> i128 {
+    text.parse::<ferrovirt_api::values::Quantity>().unwrap().nanos()
+}
+
+proptest! {
+    #[test]
+    fn every_pod_is_sound(vmi in any_guest(), emulated in any::<bool>()) {
+        let mut config = config();
+        config.claims.insert("block".to_owned(), VolumeMode::Block);
+        config.acceleration = if emulated { Acceleration::Emulation } else { Acceleration::Hardware };
+        let pod = launcher_pod(&vmi, &config).unwrap();
+        let spec = spec_of(&pod);
+        let volumes: Vec<&str> = spec.volumes.iter().flatten().map(|volume| volume.name.as_str()).collect();
+        let mut unique = volumes.clone();
+        unique.sort_unstable();
+        unique.dedup();
+        prop_assert_eq!(unique.len(), volumes.len(), "names of volumes are unique");
+        prop_assert!(volumes.iter().all(|name| name.len() <= 63));
+        prop_assert!(volumes.contains(&"sockets"));
+
+        for container in &spec.containers {
+            let mounts = container.volume_mounts.iter().flatten().map(|mount| mount.name.as_str());
+            let devices = container.volume_devices.iter().flatten().map(|device| device.name.as_str());
+            for name in mounts.chain(devices) {
+                prop_assert!(volumes.contains(&name), "{} is mounted and not there", name);
+            }
+            let security = container.security_context.as_ref().unwrap();
+            let capabilities = security.capabilities.as_ref().unwrap();
+            let added = capabilities.add.iter().flatten();
+            prop_assert!(added.clone().all(|capability| capability == "NET_BIND_SERVICE"));
+            prop_assert_eq!(capabilities.drop.as_deref(), Some(&["ALL".to_owned()][..]));
+            prop_assert_eq!(security.allow_privilege_escalation, Some(false));
+            prop_assert_eq!(security.privileged, None);
+            let resources = container.resources.as_ref().unwrap();
+            let limits = resources.limits.clone().unwrap_or_default();
+            for (name, request) in resources.requests.iter().flatten() {
+                let fits = limits.get(name).is_none_or(|limit| amount(&request.0) <= amount(&limit.0));
+                prop_assert!(fits, "{} is requested beyond its limit: {:?}", name, resources);
+            }
+            prop_assert_eq!(limits.contains_key("devices.kubevirt.io/kvm"), !emulated);
+        }
+        prop_assert_eq!(spec.host_network, None);
+        prop_assert_eq!(spec.host_pid, None);
+        prop_assert_eq!(launcher_pod(&vmi, &config).unwrap(), pod, "the same every time");
+    }
+}
