@@ -13,10 +13,15 @@
 //! | [`migrationpolicy`] | `MigrationPolicy`: options for moves, by label |
 //! | [`kubevirt`] | `KubeVirt`: installation and configuration |
 //! | [`names`] | labels, annotations, finalizers, condition types and reasons |
+//! | [`defaults`] | what a guest is when its author does not say |
+//! | [`validation`] | what is refused, with its field |
+//! | [`gates`] | feature gates |
 //! | [`values`] | quantities, MAC addresses, durations, CPU topologies: values that cannot hold nonsense |
 
 pub mod crds;
 pub mod decode;
+pub mod defaults;
+pub mod gates;
 pub mod kubevirt;
 pub mod meta;
 pub mod migration;
@@ -24,6 +29,7 @@ pub mod migrationpolicy;
 pub mod names;
 pub mod object;
 pub mod string_enum;
+pub mod validation;
 pub mod values;
 pub mod vm;
 pub mod vmi;

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod crds;
+mod defaults;
 mod errors;
 mod generate;
 mod round_trip;

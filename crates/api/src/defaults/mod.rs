@@ -1,0 +1,106 @@
+//! What a guest is when its author does not say: defaults of a `VirtualMachineInstance`, filled in when it is created.
+//!
+//! Pure functions. Time and randomness come in as [`Inputs`], the cluster's own wishes as its [`Configuration`]. What is
+//! set already stays, so that defaulting twice is the same as defaulting once; the status alone is always new, because
+//! no author has a say in it.
+//!
+//! | file | what it fills in |
+//! |---|---|
+//! | `machine` | architecture, machine type, firmware, features, clock |
+//! | `resources` | CPU, memory, how far both can grow |
+//! | `devices` | disks, network cards, inputs, watchdog |
+//! | `status` | phase, first timestamp, what is known before anything runs |
+
+mod devices;
+mod machine;
+mod resources;
+mod status;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::gates;
+use crate::kubevirt::Configuration;
+use crate::names::{annotations, finalizers};
+use crate::vmi::{
+    Architecture, EvictionStrategy, LaunchSecurity, Probe, VirtualMachineInstance, VirtualMachineInstanceSpec,
+};
+
+pub use status::LAUNCHER_USER;
+
+/// Seconds that a guest gets to shut down.
+pub const GRACE_PERIOD_SECONDS: i64 = 30;
+/// Where the quote generation service of a node listens.
+const QGS_SOCKET: &str = "/var/run/tdx-qgs/qgs.socket";
+
+/// What defaults need from outside.
+#[derive(Clone, Debug)]
+pub struct Inputs {
+    /// The time of creation.
+    pub now: Time,
+    /// A random number for the firmware's identity.
+    pub uuid: u128,
+    /// The architecture of clusters that do not say.
+    pub architecture: Architecture,
+}
+
+/// Fills in what the author left open.
+pub fn default_vmi(vmi: &mut VirtualMachineInstance, cluster: &Configuration, inputs: &Inputs) {
+    let spec = &mut vmi.spec;
+    let architecture = machine::architecture(spec, cluster, inputs);
+    lifecycle(spec, cluster);
+    resources::fill(spec, cluster, architecture);
+    machine::fill(spec, cluster, architecture, inputs);
+    devices::fill(spec, cluster, architecture);
+    annotate(vmi, cluster);
+    let held = vmi.metadata.finalizers.get_or_insert_default();
+    if !held.iter().any(|finalizer| finalizer == finalizers::VMI) {
+        held.push(finalizers::VMI.to_owned());
+    }
+    vmi.status = Some(status::fresh(&vmi.spec, cluster, inputs));
+}
+
+fn lifecycle(spec: &mut VirtualMachineInstanceSpec, cluster: &Configuration) {
+    let eviction = cluster.eviction_strategy.unwrap_or(EvictionStrategy::None);
+    spec.eviction_strategy.get_or_insert(eviction);
+    spec.termination_grace_period_seconds.get_or_insert(GRACE_PERIOD_SECONDS);
+    for probe in [&mut spec.liveness_probe, &mut spec.readiness_probe].into_iter().flatten() {
+        fill_probe(probe);
+    }
+}
+
+/// Zero counts as unset, as in Kubernetes.
+fn fill_probe(probe: &mut Probe) {
+    let fields = [
+        (&mut probe.timeout_seconds, 1),
+        (&mut probe.period_seconds, 10),
+        (&mut probe.success_threshold, 1),
+        (&mut probe.failure_threshold, 3),
+    ];
+    for (field, default) in fields {
+        if field.is_none_or(|value| value == 0) {
+            *field = Some(default);
+        }
+    }
+}
+
+/// Facts about the cluster that the launcher of this guest needs.
+fn annotate(vmi: &mut VirtualMachineInstance, cluster: &Configuration) {
+    let mut set = |name: &str, value: &str| {
+        let annotations = vmi.metadata.annotations.get_or_insert_default();
+        annotations.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+    };
+    let encrypted = vmi.spec.domain.launch_security.as_ref();
+    if encrypted.is_some_and(|LaunchSecurity { tdx, .. }| tdx.is_some()) {
+        let attestation =
+            cluster.confidential_compute.as_ref().and_then(|compute| compute.tdx.as_ref()?.attestation.as_ref());
+        let socket = attestation.and_then(|attestation| attestation.qgs_socket_path.as_deref());
+        set(annotations::QGS_SOCKET_PATH, socket.unwrap_or(QGS_SOCKET));
+    }
+    let isolated = vmi.spec.domain.cpu.as_ref().is_some_and(|cpu| cpu.isolate_emulator_thread);
+    if isolated && gates::is_on(cluster, gates::ALIGN_CPUS) {
+        set(annotations::EMULATOR_THREAD_EVEN_PARITY, "");
+    }
+}
+
+#[cfg(test)]
+mod tests;
