@@ -26,6 +26,7 @@ needs_of_rust() {
 }
 needs_of_tests() {
   need python3 "the foreign client of the tests" python3 -c pass
+  need xorriso "reads the media that are made for guests" xorriso -version
   need python3-venv "the foreign client's own environment" python3 -c 'import venv, ensurepip'
 }
 needs_of_reference() { need openssl "the reference cluster's certificates" openssl version; }
