@@ -103,10 +103,10 @@ impl Connection {
         &self,
         procedure: Procedure,
         arguments: Encoder,
-        decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, XdrError>,
+        decode: impl FnOnce(&mut Decoder) -> Result<T, XdrError>,
     ) -> Result<T, Error> {
         let body = self.exchange(procedure, self.next_serial(), arguments).await?;
-        read_reply(procedure, &body, decode)
+        read_reply(procedure, body, decode)
     }
 
     /// Makes a call that opens a stream: the reply, and what follows.
@@ -114,7 +114,7 @@ impl Connection {
         &self,
         procedure: Procedure,
         arguments: Encoder,
-        decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, XdrError>,
+        decode: impl FnOnce(&mut Decoder) -> Result<T, XdrError>,
     ) -> Result<(T, IncomingStream), Error> {
         let serial = self.next_serial();
         let (sender, chunks) = mpsc::unbounded_channel();
@@ -122,7 +122,7 @@ impl Connection {
         // From here on the stream is forgotten when it is dropped, also if the call fails.
         let stream = IncomingStream { connection: self.clone(), procedure, serial, chunks };
         let body = self.exchange(procedure, serial, arguments).await?;
-        Ok((read_reply(procedure, &body, decode)?, stream))
+        Ok((read_reply(procedure, body, decode)?, stream))
     }
 
     fn next_serial(&self) -> u32 {
@@ -163,8 +163,8 @@ impl Connection {
 
 fn read_reply<T>(
     procedure: Procedure,
-    body: &[u8],
-    decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, XdrError>,
+    body: Vec<u8>,
+    decode: impl FnOnce(&mut Decoder) -> Result<T, XdrError>,
 ) -> Result<T, Error> {
     // A newer libvirt may append fields, so what follows is not looked at.
     decode(&mut Decoder::new(body)).map_err(|source| Error::Reply { procedure: procedure.name, source })
@@ -243,7 +243,7 @@ impl Reader {
     async fn dispatch(&self, packet: Packet) {
         match (packet.header.program, packet.header.kind) {
             (Program::KeepAlive, Kind::Message) if packet.header.procedure == PING => self.answer_ping().await,
-            (Program::Remote, Kind::Message) => self.event(&packet),
+            (Program::Remote, Kind::Message) => self.event(packet),
             (Program::Remote | Program::Qemu, Kind::Reply) => self.reply(packet),
             (Program::Remote, Kind::Stream) => self.chunk(packet),
             _ => tracing::debug!(header = ?packet.header, "libvirt sent something that nobody asked for"),
@@ -259,8 +259,8 @@ impl Reader {
         }
     }
 
-    fn event(&self, packet: &Packet) {
-        match Event::decode(packet.header.procedure, &packet.body) {
+    fn event(&self, packet: Packet) {
+        match Event::decode(packet.header.procedure, packet.body) {
             // Nobody listens: that is no error.
             Ok(Some(event)) => drop(self.events.send(event)),
             Ok(None) => {}
@@ -297,7 +297,7 @@ impl Reader {
 fn outcome(packet: Packet) -> Result<Vec<u8>, Error> {
     match packet.header.status {
         Status::Ok | Status::Continue => Ok(packet.body),
-        Status::Error => Err(RemoteError::decode(&packet.body)
+        Status::Error => Err(RemoteError::decode(packet.body)
             .map_or_else(|source| Error::Reply { procedure: "a call that failed", source }, Error::Remote)),
     }
 }

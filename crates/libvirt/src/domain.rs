@@ -27,7 +27,7 @@ impl Domain {
         encoder.string(&self.name).fixed(&self.uuid).i32(self.id)
     }
 
-    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Self, XdrError> {
+    pub(crate) fn decode(decoder: &mut Decoder) -> Result<Self, XdrError> {
         Ok(Self { name: decoder.string()?, uuid: decoder.array()?, id: decoder.i32()? })
     }
 
@@ -169,7 +169,7 @@ impl Connection {
 
     /// What a domain does.
     pub async fn state(&self, domain: &Domain) -> Result<State, Error> {
-        let decode = |reply: &mut Decoder<'_>| Ok(State::new(reply.i32()?, reply.i32()?));
+        let decode = |reply: &mut Decoder| Ok(State::new(reply.i32()?, reply.i32()?));
         self.call(call::GET_STATE, domain.arguments().u32(0), decode).await
     }
 
@@ -260,7 +260,7 @@ impl Connection {
 
     /// Figures of the job that runs: its type by number, and named values.
     pub async fn job_stats(&self, domain: &Domain) -> Result<(i32, Vec<TypedParameter>), Error> {
-        let decode = |reply: &mut Decoder<'_>| Ok((reply.i32()?, reply.list(PARAMETERS_MAX, TypedParameter::decode)?));
+        let decode = |reply: &mut Decoder| Ok((reply.i32()?, reply.list(PARAMETERS_MAX, TypedParameter::decode)?));
         self.call(call::GET_JOB_STATS, domain.arguments().u32(0), decode).await
     }
 
@@ -306,7 +306,7 @@ impl Connection {
     }
 }
 
-fn interface(reply: &mut Decoder<'_>) -> Result<InterfaceAddresses, XdrError> {
+fn interface(reply: &mut Decoder) -> Result<InterfaceAddresses, XdrError> {
     Ok(InterfaceAddresses {
         name: reply.string()?,
         mac: reply.optional(Decoder::string)?,

@@ -94,7 +94,7 @@ pub struct RemoteError {
 }
 
 impl RemoteError {
-    pub(crate) fn decode(body: &[u8]) -> Result<Self, XdrError> {
+    pub(crate) fn decode(body: Vec<u8>) -> Result<Self, XdrError> {
         let mut decoder = Decoder::new(body);
         let code = ErrorCode::from(decoder.i32()?);
         let domain = decoder.i32()?;
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn an_error_is_decoded_with_code_domain_and_message() {
         let body = Encoder::new().i32(42).i32(10).optional(Some("Domain not found"), Encoder::string).i32(2).finish();
-        let error = RemoteError::decode(&body).unwrap();
+        let error = RemoteError::decode(body).unwrap();
         assert_eq!(error.code, ErrorCode::NoDomain);
         assert_eq!((error.domain, error.to_string().as_str()), (10, "Domain not found"));
         assert!(Error::Remote(error).is_no_domain());
@@ -167,6 +167,6 @@ mod tests {
     #[test]
     fn an_unknown_code_is_kept() {
         let body = Encoder::new().i32(9999).i32(0).u32(0).finish();
-        assert_eq!(RemoteError::decode(&body).unwrap().code, ErrorCode::Other(9999));
+        assert_eq!(RemoteError::decode(body).unwrap().code, ErrorCode::Other(9999));
     }
 }

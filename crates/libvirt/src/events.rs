@@ -85,7 +85,7 @@ pub enum Event {
 
 impl Event {
     /// Reads the message number `procedure`; `None` for one that is not known.
-    pub(crate) fn decode(procedure: i32, body: &[u8]) -> Result<Option<Self>, XdrError> {
+    pub(crate) fn decode(procedure: i32, body: Vec<u8>) -> Result<Option<Self>, XdrError> {
         let mut decoder = Decoder::new(body);
         let _callback = decoder.i32()?;
         let event = match procedure {
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn a_stop_says_why() {
         let body = domain().encode(Encoder::new().i32(1)).i32(5).i32(2).finish();
-        let event = Event::decode(messages::LIFECYCLE, &body).unwrap();
+        let event = Event::decode(messages::LIFECYCLE, body).unwrap();
         assert_eq!(event, Some(Event::Lifecycle(domain(), Lifecycle::Stopped(StoppedDetail::Crashed))));
     }
 
@@ -172,7 +172,7 @@ mod tests {
     fn a_failed_disk_is_named() {
         let body = domain().encode(Encoder::new().i32(1)).string("/a").string("ua-b").i32(1).string("enospc").finish();
         let Some(Event::IoError { path, alias, action, reason, .. }) =
-            Event::decode(messages::IO_ERROR_REASON, &body).unwrap()
+            Event::decode(messages::IO_ERROR_REASON, body).unwrap()
         else {
             panic!("another event");
         };
@@ -182,6 +182,6 @@ mod tests {
 
     #[test]
     fn unknown_events_are_ignored() {
-        assert_eq!(Event::decode(9999, &[0; 4]), Ok(None));
+        assert_eq!(Event::decode(9999, vec![0; 4]), Ok(None));
     }
 }

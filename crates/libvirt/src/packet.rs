@@ -144,7 +144,7 @@ impl Packet {
         let rest = rest.ok_or(PacketError::Length(length))?;
         let mut header = [0; HEADER_SIZE];
         from.read_exact(&mut header).await?;
-        let header = Header::decode(&header)?;
+        let header = Header::decode(header)?;
         let size = rest - HEADER_SIZE;
         let mut body = Vec::with_capacity(size.min(64 * 1024));
         if from.take(size as u64).read_to_end(&mut body).await? < size {
@@ -155,7 +155,7 @@ impl Packet {
 }
 
 impl Header {
-    fn decode(bytes: &[u8]) -> Result<Self, PacketError> {
+    fn decode(bytes: [u8; HEADER_SIZE]) -> Result<Self, PacketError> {
         let mut decoder = Decoder::new(bytes);
         let program = Program::from(decoder.u32()?);
         match decoder.u32()? {

@@ -53,7 +53,7 @@ impl TypedParameter {
         }
     }
 
-    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Self, XdrError> {
+    pub(crate) fn decode(decoder: &mut Decoder) -> Result<Self, XdrError> {
         let field = decoder.string()?;
         let value = match decoder.i32()? {
             1 => TypedValue::Int(decoder.i32()?),
@@ -92,7 +92,7 @@ mod tests {
         fn parameters_survive_a_round_trip(field: String, value in any_value()) {
             let parameter = TypedParameter::new(field, value);
             let bytes = TypedParameter::encode(Encoder::new(), &parameter).finish();
-            let mut decoder = Decoder::new(&bytes);
+            let mut decoder = Decoder::new(bytes);
             prop_assert_eq!(TypedParameter::decode(&mut decoder).unwrap(), parameter);
             prop_assert!(decoder.finish().is_ok());
         }
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn an_unknown_type_is_refused() {
         let bytes = Encoder::new().string("a").i32(8).finish();
-        let error = TypedParameter::decode(&mut Decoder::new(&bytes)).unwrap_err();
+        let error = TypedParameter::decode(&mut Decoder::new(bytes)).unwrap_err();
         assert_eq!(error, XdrError::Discriminant { what: "type of a parameter", value: 8 });
     }
 }

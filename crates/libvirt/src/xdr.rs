@@ -120,14 +120,15 @@ impl Encoder {
 
 /// Reads the body of a reply or an event.
 #[derive(Debug)]
-pub struct Decoder<'a> {
-    bytes: &'a [u8],
+pub struct Decoder {
+    bytes: Vec<u8>,
+    position: usize,
 }
 
-impl<'a> Decoder<'a> {
+impl Decoder {
     /// Reads `bytes` from the beginning.
-    pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes }
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
+        Self { bytes: bytes.into(), position: 0 }
     }
 
     /// An unsigned word.
@@ -166,9 +167,9 @@ impl<'a> Decoder<'a> {
     /// A string.
     pub fn string(&mut self) -> Result<String, XdrError> {
         let length = self.length(STRING_MAX)?;
-        let bytes = self.take(length)?;
+        let text = std::str::from_utf8(self.take(length)?).map(str::to_owned).map_err(|_| XdrError::NotUtf8)?;
         self.take(padding(length))?;
-        std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| XdrError::NotUtf8)
+        Ok(text)
     }
 
     /// A value that may be absent.
@@ -194,7 +195,7 @@ impl<'a> Decoder<'a> {
 
     /// Nothing may follow.
     pub fn finish(self) -> Result<(), XdrError> {
-        match self.bytes.len() {
+        match self.left() {
             0 => Ok(()),
             left => Err(XdrError::Trailing(left)),
         }
@@ -205,11 +206,16 @@ impl<'a> Decoder<'a> {
         if length > limit { Err(XdrError::TooLong { length, limit }) } else { Ok(length) }
     }
 
-    fn take(&mut self, count: usize) -> Result<&'a [u8], XdrError> {
-        let (head, tail) =
-            self.bytes.split_at_checked(count).ok_or(XdrError::Short { wanted: count, left: self.bytes.len() })?;
-        self.bytes = tail;
-        Ok(head)
+    fn take(&mut self, count: usize) -> Result<&[u8], XdrError> {
+        let left = self.left();
+        let start = self.position;
+        let taken = self.bytes.get(start..start + count).ok_or(XdrError::Short { wanted: count, left })?;
+        self.position += count;
+        Ok(taken)
+    }
+
+    fn left(&self) -> usize {
+        self.bytes.len() - self.position
     }
 }
 
@@ -272,7 +278,7 @@ mod tests {
                 .fixed(&id)
                 .finish();
             prop_assert_eq!(bytes.len() % 4, 0);
-            let mut decoder = Decoder::new(&bytes);
+            let mut decoder = Decoder::new(bytes);
             prop_assert_eq!(decoder.u32().unwrap(), a);
             prop_assert_eq!(decoder.i64().unwrap(), b);
             prop_assert_eq!(decoder.f64().unwrap().to_bits(), c.to_bits());
@@ -284,7 +290,7 @@ mod tests {
 
         #[test]
         fn no_bytes_make_the_decoder_panic(bytes: Vec<u8>) {
-            let mut decoder = Decoder::new(&bytes);
+            let mut decoder = Decoder::new(bytes);
             let _ = decoder.list(64, |decoder| decoder.optional(Decoder::string));
             let _ = decoder.array::<5>();
             let _ = decoder.finish();
