@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::Admission;
 use crate::auth::token::{ServiceAccountTokens, SigningError, StaticTokens, TokenFileError};
 use crate::auth::{Pki, PkiError, Tokens, kubeconfig};
-use crate::controllers::{self, Housekeeper};
+use crate::controllers::{self, Housekeeper, Provisioner};
 use crate::identity::Identity;
 use crate::mounts::Mounts;
 use crate::registry::Registry;
@@ -95,6 +95,11 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// Lets a provisioner make volumes for the storage classes that name it.
+    pub fn add_provisioner(&self, provisioner: Arc<dyn Provisioner>) {
+        self.keeper.add_provisioner(provisioner);
+    }
+
     /// Ends connections and controllers and closes the store.
     pub async fn stop(self) {
         self.stop.cancel();

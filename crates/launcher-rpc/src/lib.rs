@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | `GET /v1/version` | | [`messages::Version`] |
 //! | `PUT /v1/capabilities` | a tar of libvirt's capability cache, may be empty | 204; libvirt starts now. Repeated: 204, nothing happens |
-//! | `GET /v1/capabilities` | | a tar of libvirt's capability cache once libvirt has started; the node keeps it for the next launchers |
+//! | `GET /v1/capabilities` | | a tar of libvirt's capability cache once libvirt has started; the node keeps it for the next launchers, and asks only before there is a guest |
 //! | `PUT /v1/domain` | [`messages::StartRequest`] | [`messages::DomainReport`]; a domain that runs already is left alone |
 //! | `GET /v1/domain` | | [`messages::DomainReport`] |
 //! | `GET /v1/events` | | one [`messages::DomainReport`] per line: the present one, then one per change |

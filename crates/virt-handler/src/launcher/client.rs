@@ -1,0 +1,218 @@
+//! The client of a real launcher: HTTP on the Unix socket in its pod's `sockets` volume.
+//!
+//! Everything below a pod's directory may be arranged by the pod: the socket is reached through directory handles that cross
+//! no symlink, and who listens is the kernel's word.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ferrovirt_launcher_rpc::messages::{DomainReport, Refusal, StartRequest};
+use ferrovirt_launcher_rpc::paths;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use tokio::net::UnixStream;
+
+use super::{Answer, Command, LONG, Launcher, LauncherError, Launchers, SHORT, Stream};
+
+/// The largest answer that a launcher may give.
+const LARGEST_ANSWER: usize = 16 << 20;
+/// The longest line in its event stream.
+const LONGEST_LINE: usize = 1 << 20;
+
+/// Launchers in the pods of one node.
+pub struct PodLaunchers {
+    /// The directory with one directory per pod uid, laid out as a kubelet does.
+    pods: PathBuf,
+}
+
+impl PodLaunchers {
+    /// Launchers below `pods`.
+    pub fn new(pods: PathBuf) -> Self {
+        Self { pods }
+    }
+
+    /// The directory of the launcher's socket, reached without crossing a symlink.
+    fn sockets(&self, pod_uid: &str) -> std::io::Result<OwnedFd> {
+        let root = rustix::fs::open(&self.pods, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let below = format!("{pod_uid}/volumes/kubernetes.io~empty-dir/{}", paths::SOCKETS_VOLUME);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(openat2(&root, below, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)?)
+    }
+}
+
+impl Launchers for PodLaunchers {
+    fn connect<'a>(&'a self, pod_uid: &'a str) -> Answer<'a, Arc<dyn Launcher>> {
+        async move {
+            let unreachable = |error: std::io::Error| LauncherError::Unreachable(error.to_string());
+            let sockets = self.sockets(pod_uid).map_err(unreachable)?;
+            let probe = dial(&sockets).await.map_err(unreachable)?;
+            let pid = probe.peer_cred().ok().and_then(|peer| peer.pid());
+            Ok(Arc::new(SocketLauncher { sockets, pid }) as Arc<dyn Launcher>)
+        }
+        .boxed()
+    }
+}
+
+async fn dial(sockets: &OwnedFd) -> std::io::Result<UnixStream> {
+    // A handle's path is short whatever the pod's is, and a socket's path may not be long.
+    UnixStream::connect(format!("/proc/self/fd/{}/{}", sockets.as_raw_fd(), paths::LAUNCHER_SOCKET)).await
+}
+
+struct SocketLauncher {
+    sockets: OwnedFd,
+    pid: Option<i32>,
+}
+
+impl SocketLauncher {
+    /// One request on a connection of its own: calls are rare, and a stuck one holds nobody up.
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, LauncherError> {
+        let unreachable = |error: &dyn std::fmt::Display| LauncherError::Unreachable(error.to_string());
+        let stream = dial(&self.sockets).await.map_err(|error| unreachable(&error))?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| unreachable(&error))?;
+        tokio::spawn(connection.with_upgrades());
+        let answer = sender.send_request(request).await.map_err(|error| unreachable(&error))?;
+        if answer.status().is_success() || answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(answer);
+        }
+        Err(refusal(answer).await)
+    }
+
+    async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+        patience: Duration,
+    ) -> Result<(String, Bytes), LauncherError> {
+        let request = request(method, path, body)?;
+        let exchange = async {
+            let answer = self.send(request).await?;
+            let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+            let kind = kind.unwrap_or("application/octet-stream").to_owned();
+            Ok((kind, read(answer).await?))
+        };
+        tokio::time::timeout(patience, exchange).await.map_err(|_| LauncherError::Timeout(patience))?
+    }
+}
+
+fn request(method: Method, path: &str, body: Vec<u8>) -> Result<Request<Full<Bytes>>, LauncherError> {
+    let request = Request::builder().method(method).uri(path).header(header::HOST, "launcher");
+    request.body(Full::new(body.into())).map_err(|error| LauncherError::Protocol(error.to_string()))
+}
+
+async fn read(answer: Response<Incoming>) -> Result<Bytes, LauncherError> {
+    let body = Limited::new(answer.into_body(), LARGEST_ANSWER).collect().await;
+    Ok(body.map_err(|error| LauncherError::Protocol(error.to_string()))?.to_bytes())
+}
+
+/// 4xx: asking again is no use. 5xx: it may be.
+async fn refusal(answer: Response<Incoming>) -> LauncherError {
+    let code = answer.status();
+    let body = read(answer).await.unwrap_or_default();
+    let refusal = serde_json::from_slice(&body).unwrap_or_else(|_| Refusal {
+        reason: code.canonical_reason().unwrap_or("Unknown").replace(' ', ""),
+        message: format!("the launcher answered {code}"),
+    });
+    if code.is_client_error() { LauncherError::Refused(refusal) } else { LauncherError::Failed(refusal) }
+}
+
+fn json<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, LauncherError> {
+    serde_json::to_vec(value).map_err(|error| LauncherError::Protocol(error.to_string()))
+}
+
+impl Launcher for SocketLauncher {
+    fn pid(&self) -> Option<i32> {
+        self.pid
+    }
+
+    fn prepare(&self, cache: Vec<u8>) -> Answer<'_, ()> {
+        async move { self.call(Method::PUT, "/v1/capabilities", cache, SHORT).await.map(drop) }.boxed()
+    }
+
+    fn capabilities(&self) -> Answer<'_, Vec<u8>> {
+        async move { self.call(Method::GET, "/v1/capabilities", Vec::new(), LONG).await.map(|(_, body)| body.into()) }
+            .boxed()
+    }
+
+    fn start(&self, wanted: StartRequest) -> Answer<'_, DomainReport> {
+        async move {
+            let (_, body) = self.call(Method::PUT, "/v1/domain", json(&wanted)?, LONG).await?;
+            serde_json::from_slice(&body).map_err(|error| LauncherError::Protocol(error.to_string()))
+        }
+        .boxed()
+    }
+
+    fn events(&self) -> Answer<'_, BoxStream<'static, DomainReport>> {
+        async move {
+            let answer = self.send(request(Method::GET, "/v1/events", Vec::new())?);
+            let answer = tokio::time::timeout(SHORT, answer).await.map_err(|_| LauncherError::Timeout(SHORT))??;
+            Ok(lines(answer.into_body()).boxed())
+        }
+        .boxed()
+    }
+
+    fn command(&self, command: Command) -> Answer<'_, ()> {
+        async move {
+            let body = match &command {
+                Command::Shutdown { grace_seconds } => {
+                    json(&ferrovirt_launcher_rpc::messages::ShutdownRequest { grace_seconds: *grace_seconds })?
+                }
+                Command::Freeze(wanted) => json(wanted)?,
+                _ => Vec::new(),
+            };
+            let path = format!("/v1/{}", command.path());
+            self.call(Method::POST, &path, body, 2 * SHORT).await.map(drop)
+        }
+        .boxed()
+    }
+
+    fn read(&self, path: &'static str) -> Answer<'_, (String, Vec<u8>)> {
+        async move {
+            let (kind, body) = self.call(Method::GET, &format!("/v1/{path}"), Vec::new(), 4 * SHORT).await?;
+            Ok((kind, body.into()))
+        }
+        .boxed()
+    }
+
+    fn open(&self, path: &'static str) -> Answer<'_, Box<dyn Stream>> {
+        async move {
+            let mut wanted = request(Method::GET, &format!("/v1/{path}"), Vec::new())?;
+            wanted.headers_mut().insert(header::CONNECTION, http::HeaderValue::from_static("Upgrade"));
+            wanted.headers_mut().insert(header::UPGRADE, http::HeaderValue::from_static("plain"));
+            let answer = tokio::time::timeout(SHORT, self.send(wanted));
+            let answer = answer.await.map_err(|_| LauncherError::Timeout(SHORT))??;
+            let upgraded = hyper::upgrade::on(answer).await;
+            let upgraded = upgraded.map_err(|error| LauncherError::Protocol(error.to_string()))?;
+            Ok(Box::new(TokioIo::new(upgraded)) as Box<dyn Stream>)
+        }
+        .boxed()
+    }
+}
+
+/// Reports, one per line. A launcher that does not speak JSON, or never ends a line, ends the stream.
+fn lines(body: Incoming) -> impl futures::Stream<Item = DomainReport> + Send {
+    futures::stream::unfold((body, Vec::<u8>::new()), |(mut body, mut rest)| async move {
+        loop {
+            if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = rest.drain(..=end).collect();
+                let report = serde_json::from_slice(&line).ok()?;
+                return Some((report, (body, rest)));
+            }
+            if rest.len() > LONGEST_LINE {
+                return None;
+            }
+            let frame = body.frame().await?.ok()?;
+            rest.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
+        }
+    })
+}

@@ -1,0 +1,151 @@
+//! virt-handler: the agent of one node. It owns the node's guests from the moment their objects name the node.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`vmi`] | the controller of guests: `decide.rs` has the judgement, `report.rs` turns launchers' reports into status |
+//! | [`launcher`] | launchers: the trait, the client, the followers that keep the last report of each |
+//! | [`wiring`] | the guest's network inside its pod |
+//! | `server.rs` | consoles and commands for virt-api |
+//! | `node.rs` | labels and heartbeat of the node |
+//!
+//! Everything about a guest that must survive is in its launcher and in its object. A handler that starts finds the launchers'
+//! sockets, listens to each, and changes nothing.
+
+mod claims;
+pub mod launcher;
+mod node;
+pub mod probe;
+mod server;
+pub mod vmi;
+pub mod wiring;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ferrovirt_api::VirtualMachineInstance;
+use ferrovirt_api::names::labels;
+use ferrovirt_domain::NodeFacts;
+use ferrovirt_reconcile::expectations::DEFAULT_TIMEOUT;
+use ferrovirt_reconcile::queue::Priority;
+use ferrovirt_reconcile::watch::Change;
+use ferrovirt_reconcile::{Cache, Clock, Expectations, ObjectKey, Queue, Recorder, Runner, Watches};
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::watcher;
+use kube::{Api, Client};
+use tokio_util::sync::CancellationToken;
+
+use self::launcher::{Followers, Launchers};
+use self::vmi::{Guests, World};
+use self::wiring::Wiring;
+
+/// How a handler runs.
+pub struct Config {
+    /// This node.
+    pub node: String,
+    /// Where the handler keeps what it must remember.
+    pub directory: PathBuf,
+    /// Where virt-api reaches it.
+    pub socket: PathBuf,
+    /// What the node can do.
+    pub facts: NodeFacts,
+}
+
+/// Runs until told to stop. The traits are the world: real ones on a node, simulated ones in tests.
+pub async fn run(
+    client: Client,
+    config: Config,
+    launchers: Arc<dyn Launchers>,
+    wiring: Arc<dyn Wiring>,
+    clock: Clock,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let (mut watches, guests, queue) = wire(&client, &config, launchers, wiring, &clock)?;
+    let synced = watches.synced();
+    tokio::spawn(node::run(client, config.node.clone(), config.facts.clone(), clock, stop.clone()));
+    let server = server::serve(&config.socket, guests.clone(), stop.clone());
+    let work = async {
+        synced.await;
+        Runner::new(guests, queue).workers(16).run(stop.clone()).await;
+    };
+    tokio::select! {
+        () = watches.run() => Ok(()),
+        () = work => Ok(()),
+        served = server => Ok(served?),
+    }
+}
+
+type Wired = (Watches, Guests, Queue<ObjectKey>);
+
+/// Caches, followers and the queue that both feed.
+fn wire(
+    client: &Client,
+    config: &Config,
+    launchers: Arc<dyn Launchers>,
+    wiring: Arc<dyn Wiring>,
+    clock: &Clock,
+) -> anyhow::Result<Wired> {
+    std::fs::create_dir_all(&config.directory)?;
+    let vmis = Cache::<VirtualMachineInstance>::builder().build();
+    let mut builder = Cache::<Pod>::builder();
+    let pods_by_owner = builder.index(vmi::owner);
+    let pods_by_uid = builder.index(|pod: &Pod| pod.metadata.uid.clone());
+    let pods = builder.build();
+    let queue = Queue::default();
+    vmis.feed(&queue, ObjectKey::of);
+    pods.feed(&queue, guest_of);
+    let (pods_of_listener, queue_of_listener) = (pods.clone(), queue.clone());
+    let followers = Followers::new(launchers, config.directory.join("capabilities.tar"), move |pod_uid| {
+        for pod in pods_of_listener.by(&pods_by_uid, pod_uid) {
+            if let Some(key) = guest_of(&pod) {
+                queue_of_listener.add(&key, Priority::default());
+            }
+        }
+    });
+    let followers = Arc::new(followers);
+    follow_pods(&pods, &followers);
+    let mut watches = Watches::new();
+    let mine = format!("{}={}", labels::NODE_NAME, config.node);
+    watches.add(Api::all(client.clone()), watcher::Config::default().labels(&mine), &vmis)?;
+    let here = watcher::Config::default()
+        .labels("kubevirt.io=virt-launcher")
+        .fields(&format!("spec.nodeName={}", config.node));
+    watches.add(Api::all(client.clone()), here, &pods)?;
+    let guests = Guests::from(World {
+        recorder: Recorder::new(client.clone(), "virt-handler", &config.node, *clock),
+        client: client.clone(),
+        node: config.node.clone(),
+        facts: config.facts.clone(),
+        written: Expectations::new(&vmis, DEFAULT_TIMEOUT),
+        vmis,
+        pods,
+        pods_by_owner,
+        followers,
+        wiring,
+        clock: *clock,
+    });
+    Ok((watches, guests, queue))
+}
+
+/// A launcher is followed from the moment its container may run until its pod is gone.
+fn follow_pods(pods: &Cache<Pod>, followers: &Arc<Followers>) {
+    let followers = followers.clone();
+    pods.on_change(move |change: &Change<Pod>| {
+        let uid = |pod: &Arc<Pod>| pod.metadata.uid.clone().unwrap_or_default();
+        let (old, new) = (change.old.as_ref().map(uid), change.new.as_ref().map(uid));
+        if old != new {
+            followers.forget(old.as_deref().unwrap_or_default());
+        }
+        let phase = change.new.as_ref().and_then(|pod| pod.status.as_ref()?.phase.as_deref());
+        match (new, phase) {
+            (Some(uid), Some("Running")) => followers.follow(&uid),
+            (Some(uid), Some("Succeeded" | "Failed")) => followers.forget(&uid),
+            _ => {}
+        }
+    });
+}
+
+/// The guest of a launcher pod, by its owner.
+fn guest_of(pod: &Pod) -> Option<ObjectKey> {
+    let owner = pod.metadata.owner_references.iter().flatten().find(|owner| owner.kind == "VirtualMachineInstance")?;
+    Some(ObjectKey::new(pod.metadata.namespace.as_deref()?, &owner.name))
+}

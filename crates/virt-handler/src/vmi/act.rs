@@ -1,0 +1,89 @@
+//! Doing what was decided.
+
+use ferrovirt_domain::NodeFacts;
+use ferrovirt_launcher_rpc::messages::StartRequest;
+use ferrovirt_reconcile::controller::Category;
+use ferrovirt_reconcile::events::reference;
+use ferrovirt_reconcile::{Act, Failure, Note, ObjectKey};
+
+use super::Guests;
+use super::decide::Action;
+use crate::launcher::{Command, LauncherError};
+use crate::wiring::WiringError;
+
+impl Act<Guests> for Action {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Command(command) => command.path(),
+            Self::Tell { .. } => "tell",
+        }
+    }
+
+    async fn act(self, guests: &Guests, key: &ObjectKey) -> Result<(), Failure> {
+        match self {
+            Self::Start => start(guests, key).await,
+            Self::Command(wanted) => command(guests, key, wanted).await,
+            Self::Tell { warning, reason, message } => {
+                let note = if warning { Note::warning(reason, message) } else { Note::normal(reason, message) };
+                if let Some(vmi) = guests.vmis.get_key(key)
+                    && let Err(error) = guests.recorder.record(&reference(&*vmi), &note).await
+                {
+                    // An event is a courtesy; the status says the same.
+                    tracing::warn!(%error, "cannot write an event");
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+async fn start(guests: &Guests, key: &ObjectKey) -> Result<(), Failure> {
+    let gone = || Failure::new(Category::NotFound, "start the guest", "the object or its pod is gone");
+    let vmi = guests.vmis.get_key(key).ok_or_else(gone)?;
+    let pod = guests.pod_of(&vmi).ok_or_else(gone)?;
+    let uid = pod.metadata.uid.clone().unwrap_or_default();
+    let launcher = guests.followers.get(&uid).launcher.ok_or_else(gone)?;
+    let links = guests.wiring.links(&vmi, &pod, &*launcher).await.map_err(wiring_failed)?;
+    let hopeless = |error: ferrovirt_domain::Unsupported| Failure::new(Category::Hopeless, "start the guest", error);
+    let facts = NodeFacts { claims: crate::claims::of(&vmi), ..guests.facts.clone() };
+    let domain = ferrovirt_domain::domain(&vmi, &facts, &links).map_err(hopeless)?;
+    let disks = ferrovirt_domain::disk_tasks(&vmi, &facts, &links).map_err(hopeless)?;
+    let request = StartRequest {
+        uid: vmi.metadata.uid.clone().unwrap_or_default(),
+        name: format!("{}_{}", key.namespace(), key.name()),
+        domain_xml: domain.to_xml(),
+        disks,
+        dhcp: links.into_iter().filter_map(|link| link.dhcp).collect(),
+        paused: vmi.spec.start_strategy.is_some(),
+    };
+    let report = launcher.start(request).await.map_err(|error| launcher_failed("start the guest", error))?;
+    guests.followers.note(&uid, report);
+    Ok(())
+}
+
+fn wiring_failed(error: WiringError) -> Failure {
+    let category = if error.is_hopeless() { Category::Hopeless } else { Category::Internal };
+    Failure::new(category, "set up the guest's network", error)
+}
+
+async fn command(guests: &Guests, key: &ObjectKey, command: Command) -> Result<(), Failure> {
+    let Some(pod) = guests.vmis.get_key(key).and_then(|vmi| guests.pod_of(&vmi)) else { return Ok(()) };
+    let launcher = guests.followers.get(pod.metadata.uid.as_deref().unwrap_or_default()).launcher;
+    let Some(launcher) = launcher else { return Ok(()) };
+    let what = format!("{} the guest", command.path());
+    match launcher.command(command).await {
+        // Gone in the meantime, which is what was wanted; if not, the next report says so.
+        Ok(()) | Err(LauncherError::Unreachable(_)) => Ok(()),
+        Err(error) => Err(launcher_failed(&what, error)),
+    }
+}
+
+fn launcher_failed(what: &str, error: LauncherError) -> Failure {
+    let category = match &error {
+        LauncherError::Refused(_) => Category::Hopeless,
+        LauncherError::Unreachable(_) | LauncherError::Timeout(_) => Category::Unavailable,
+        LauncherError::Failed(_) | LauncherError::Protocol(_) => Category::Internal,
+    };
+    Failure::new(category, what, error)
+}

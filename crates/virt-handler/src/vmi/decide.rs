@@ -1,0 +1,149 @@
+//! What to do about one guest of this node.
+//!
+//! ```text
+//!                launcher absent            launcher: running        launcher: off
+//!   Scheduled ───────────────► start ─────► Running ───────────────► Succeeded or Failed ──► launcher may exit
+//!        │                                    │
+//!        └── cannot be started: Failed        └── object deleted: power off, killed when the grace period is over
+//! ```
+//!
+//! The handler acts only on objects that name its node, and on launchers only through their pods. A launcher that does not answer
+//! is no reason for anything: only its own report, or the end of its pod, is.
+
+use std::sync::Arc;
+
+use ferrovirt_api::VirtualMachineInstance;
+use ferrovirt_api::vmi::{VirtualMachineInstancePhase as Phase, VirtualMachineInstanceStatus as Status};
+use ferrovirt_launcher_rpc::messages::{DomainReport, DomainState, OffReason, PauseReason};
+use ferrovirt_reconcile::Plan;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+
+use super::report;
+use crate::launcher::Command;
+
+/// How long a guest may take to power off when the object does not say.
+const DEFAULT_GRACE: i64 = 30;
+
+/// All that a decision depends on.
+#[derive(Clone)]
+pub struct View {
+    /// The object.
+    pub vmi: Arc<VirtualMachineInstance>,
+    /// Its launcher pod on this node.
+    pub pod: Option<Arc<Pod>>,
+    /// What the launcher last said; `None`: nothing yet.
+    pub report: Option<DomainReport>,
+    /// It can be spoken to now.
+    pub reachable: bool,
+    /// This node.
+    pub node: String,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// All that can be done.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Wire the network, prepare the disks and start the guest.
+    Start,
+    /// Speak to the launcher.
+    Command(Command),
+    /// Tell people.
+    Tell {
+        /// Something is wrong.
+        warning: bool,
+        /// A short word.
+        reason: &'static str,
+        /// What happened.
+        message: String,
+    },
+}
+
+/// The judgement.
+pub fn decide(view: &View) -> Plan<Action, Status> {
+    let Some(status) = view.vmi.status.as_ref().filter(|status| status.node_name.as_deref() == Some(&*view.node))
+    else {
+        return Plan::nothing();
+    };
+    let phase = status.phase.unwrap_or(Phase::Pending);
+    match phase {
+        Phase::Scheduled | Phase::Running => owned(view, phase),
+        phase if phase.is_final() => after_the_end(view),
+        _ => Plan::nothing(),
+    }
+}
+
+/// A guest that is ours.
+fn owned(view: &View, phase: Phase) -> Plan<Action, Status> {
+    let state = view.report.as_ref().map(|report| &report.state);
+    let pod_ended = view.pod.as_deref().and_then(report::last_words);
+    match (state, pod_ended) {
+        (Some(DomainState::Off(reason)), _) => ended(view, *reason, None),
+        (Some(DomainState::Paused(PauseReason::PostcopyFailed)), None) => {
+            ended(view, OffReason::Crashed, None).then(Action::Command(Command::Kill))
+        }
+        (_, Some(words)) => ended(view, words.reason, Some(words.message)),
+        (Some(DomainState::Running | DomainState::Paused(_) | DomainState::ShuttingDown), None) => alive(view, phase),
+        (Some(DomainState::Absent), None) if phase == Phase::Scheduled && view.reachable && !is_deleted(view) => {
+            Plan::nothing().then(Action::Start)
+        }
+        _ => Plan::nothing(),
+    }
+}
+
+fn alive(view: &View, phase: Phase) -> Plan<Action, Status> {
+    let Some(report) = &view.report else { return Plan::nothing() };
+    let mut plan = Plan::nothing().report(report::alive(&view.vmi, view.pod.as_deref(), report, view.now));
+    if phase == Phase::Scheduled {
+        plan = plan.then(tell("Started", "VirtualMachineInstance started."));
+    }
+    if is_deleted(view) && report.state != DomainState::ShuttingDown && view.reachable {
+        let command = match grace(view) {
+            0 => Command::Kill,
+            grace_seconds => Command::Shutdown { grace_seconds },
+        };
+        plan = plan.then(Action::Command(command));
+        plan = plan.then(tell("ShuttingDown", "Signaled Graceful Shutdown"));
+    }
+    plan
+}
+
+fn ended(view: &View, reason: OffReason, message: Option<String>) -> Plan<Action, Status> {
+    let Some(phase) = report::phase(&view.vmi, &DomainState::Off(reason)) else { return Plan::nothing() };
+    let (warning, text) = match reason {
+        OffReason::Crashed => (true, "The VirtualMachineInstance crashed."),
+        OffReason::Panicked => (true, "The guest's kernel panicked."),
+        OffReason::Failed => (true, "The VirtualMachineInstance could not be started."),
+        _ if phase == Phase::Failed => (true, "The VirtualMachineInstance was killed when its grace period was over."),
+        _ => (false, "The VirtualMachineInstance was shut down."),
+    };
+    let text = message.filter(|message| !message.is_empty()).map_or(text.to_owned(), |more| format!("{text} {more}"));
+    Plan::nothing()
+        .then(Action::Tell { warning, reason: "Stopped", message: text })
+        .report(report::ended(&view.vmi, phase, view.now))
+}
+
+/// The object says that the guest has ended: nothing holds the launcher any longer, and one that never started its guest ends too.
+fn after_the_end(view: &View) -> Plan<Action, Status> {
+    match &view.report {
+        Some(report) if view.reachable => match report.state {
+            DomainState::Off(_) => Plan::nothing().then(Action::Command(Command::Done)),
+            _ => Plan::nothing().then(Action::Command(Command::Kill)),
+        },
+        _ => Plan::nothing(),
+    }
+}
+
+fn tell(reason: &'static str, message: &str) -> Action {
+    Action::Tell { warning: false, reason, message: message.to_owned() }
+}
+
+fn is_deleted(view: &View) -> bool {
+    view.vmi.metadata.deletion_timestamp.is_some()
+}
+
+fn grace(view: &View) -> u64 {
+    let grace = view.vmi.spec.termination_grace_period_seconds.unwrap_or(DEFAULT_GRACE);
+    u64::try_from(grace).unwrap_or_default()
+}

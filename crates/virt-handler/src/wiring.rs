@@ -1,0 +1,107 @@
+//! The guest's links in its pod's network namespace.
+
+use std::io::Read;
+use std::os::fd::OwnedFd;
+
+use ferrovirt_api::VirtualMachineInstance;
+use ferrovirt_launcher_rpc::network::GuestLink;
+use ferrovirt_network::ResolvConf;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Pod;
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+
+use crate::launcher::Launcher;
+
+/// More than any resolver reads.
+const LARGEST_RESOLV_CONF: u64 = 64 << 10;
+
+/// Why a guest has no network.
+#[derive(Debug, thiserror::Error)]
+pub enum WiringError {
+    /// The object asks for something that is not there.
+    #[error(transparent)]
+    Unsupported(#[from] ferrovirt_network::Unsupported),
+    /// The namespace of the pod cannot be entered.
+    #[error("the network namespace of the launcher cannot be opened")]
+    Namespace(#[source] std::io::Error),
+    /// The kernel said no.
+    #[error(transparent)]
+    Network(#[from] ferrovirt_network::NetworkError),
+    /// The launcher shares the node's network: there is nothing that may be changed.
+    #[error(
+        "the launcher runs in the node's own network namespace; guests need a pod with a network of its own (hostNetwork is not possible)"
+    )]
+    NodeNetwork,
+}
+
+impl WiringError {
+    /// Only a change of the object helps.
+    pub fn is_hopeless(&self) -> bool {
+        matches!(self, Self::Unsupported(_))
+    }
+}
+
+/// Makes links.
+pub trait Wiring: Send + Sync {
+    /// The guest's links, set up now if they were not before.
+    fn links<'a>(
+        &'a self,
+        vmi: &'a VirtualMachineInstance,
+        pod: &'a Pod,
+        launcher: &'a dyn Launcher,
+    ) -> BoxFuture<'a, Result<Vec<GuestLink>, WiringError>>;
+}
+
+/// Links in real pods. What is set up is in the pod's namespace alone, so there is nothing to remember and nothing to undo.
+#[derive(Default)]
+pub struct PodWiring;
+
+impl Wiring for PodWiring {
+    fn links<'a>(
+        &'a self,
+        vmi: &'a VirtualMachineInstance,
+        _pod: &'a Pod,
+        launcher: &'a dyn Launcher,
+    ) -> BoxFuture<'a, Result<Vec<GuestLink>, WiringError>> {
+        async move {
+            let plans = ferrovirt_network::plan(vmi)?;
+            if plans.is_empty() {
+                return Ok(Vec::new());
+            }
+            let pid = launcher.pid().ok_or_else(|| WiringError::Namespace(std::io::ErrorKind::NotFound.into()))?;
+            let namespace = namespace(pid)?;
+            let resolv = ResolvConf::parse(&resolv_conf(pid).unwrap_or_default());
+            Ok(ferrovirt_network::set_up(namespace, &plans, &resolv).await?.links)
+        }
+        .boxed()
+    }
+}
+
+/// The network namespace of a process, which must not be ours.
+fn namespace(pid: i32) -> Result<OwnedFd, WiringError> {
+    let open = |path: String| {
+        rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|error| WiringError::Namespace(error.into()))
+    };
+    let (pods, ours) = (open(format!("/proc/{pid}/ns/net"))?, open("/proc/self/ns/net".to_owned())?);
+    let inode = |fd: &OwnedFd| {
+        rustix::fs::fstat(fd).map(|stat| stat.st_ino).map_err(|error| WiringError::Namespace(error.into()))
+    };
+    if inode(&pods)? == inode(&ours)? {
+        return Err(WiringError::NodeNetwork);
+    }
+    Ok(pods)
+}
+
+/// The pod's resolv.conf. The pod could put anything there: no link leads out of its root, and no pipe can make us wait.
+fn resolv_conf(pid: i32) -> std::io::Result<String> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(format!("/proc/{pid}/root"), flags, Mode::empty())?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let file = openat2(&root, "etc/resolv.conf", flags, Mode::empty(), resolve)?;
+    let mut text = Vec::new();
+    std::fs::File::from(file).take(LARGEST_RESOLV_CONF).read_to_end(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
