@@ -80,7 +80,7 @@ mod tests {
     use ferrovirt_api::kubevirt::Configuration;
     use serde_json::{Value, json};
 
-    fn overhead(domain: Value, config: &LauncherConfig) -> u64 {
+    fn overhead(domain: &Value, config: &LauncherConfig) -> u64 {
         let vmi = json!({"spec": {"domain": domain}});
         memory_overhead(&serde_json::from_value(vmi).unwrap(), config) / MIB
     }
@@ -89,12 +89,12 @@ mod tests {
     fn the_parts_add_up() {
         let plain = LauncherConfig::default();
         let guest = |devices: Value| json!({"memory": {"guest": "1Gi"}, "devices": devices});
-        assert_eq!(overhead(guest(json!({"autoattachGraphicsDevice": false})), &plain), 8 + 28 + 44 + 8 + 2);
-        assert_eq!(overhead(guest(json!({})), &plain), 122);
-        assert_eq!(overhead(guest(json!({"tpm": {}})), &plain), 122 + 24);
-        assert_eq!(overhead(guest(json!({"tpm": {"enabled": false}})), &plain), 122);
+        assert_eq!(overhead(&guest(json!({"autoattachGraphicsDevice": false})), &plain), 8 + 28 + 44 + 8 + 2);
+        assert_eq!(overhead(&guest(json!({})), &plain), 122);
+        assert_eq!(overhead(&guest(json!({"tpm": {}})), &plain), 122 + 24);
+        assert_eq!(overhead(&guest(json!({"tpm": {"enabled": false}})), &plain), 122);
         let emulated = LauncherConfig { acceleration: Acceleration::Emulation, ..LauncherConfig::default() };
-        assert_eq!(overhead(guest(json!({})), &emulated), 122 + 160);
+        assert_eq!(overhead(&guest(json!({})), &emulated), 122 + 160);
     }
 
     #[test]
@@ -103,7 +103,7 @@ mod tests {
             Configuration { additional_guest_memory_overhead_ratio: Some("1.5".into()), ..Configuration::default() };
         let config = LauncherConfig { cluster, ..LauncherConfig::default() };
         let domain = json!({"devices": {}, "memory": {"guest": "1Gi", "reservedOverhead": {"addedOverhead": "8Mi"}}});
-        assert_eq!(overhead(domain, &config), (122 + 8) * 3 / 2);
+        assert_eq!(overhead(&domain, &config), (122 + 8) * 3 / 2);
     }
 
     #[test]
@@ -112,6 +112,6 @@ mod tests {
             "devices": {"autoattachGraphicsDevice": false}, "cpu": {"cores": 4}, "memory": {"guest": "512Mi"},
             "ioThreadsPolicy": "supplementalPool", "ioThreads": {"supplementalPoolThreadCount": 2},
         });
-        assert_eq!(overhead(domain, &LauncherConfig::default()), 80 + 4 * 8 + 2 * 4 + 1);
+        assert_eq!(overhead(&domain, &LauncherConfig::default()), 80 + 4 * 8 + 2 * 4 + 1);
     }
 }

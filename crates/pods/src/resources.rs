@@ -148,7 +148,7 @@ fn emulator_cpus(vmi: &VirtualMachineInstance) -> u32 {
     let annotations = vmi.metadata.annotations.as_ref();
     let even = annotations.is_some_and(|all| all.contains_key(annotations::EMULATOR_THREAD_EVEN_PARITY));
     let others = vcpus(vmi) + supplemental_threads(vmi);
-    if even && others % 2 == 0 { 2 } else { 1 }
+    if even && others.is_multiple_of(2) { 2 } else { 1 }
 }
 
 fn set_memory(

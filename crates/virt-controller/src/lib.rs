@@ -1,0 +1,99 @@
+//! virt-controller: turns guests into launcher pods, and hands them to the nodes.
+//!
+//! One folder for each controller, each with `observe.rs`, `decide.rs` and `act.rs`; they share one set of [caches](caches).
+//!
+//! | folder | controller |
+//! |---|---|
+//! | [`vmi`] | `VirtualMachineInstance` → launcher pod → hand-over to virt-handler |
+//!
+//! [`run`] starts them all and ends when told to, or when another process has taken the lease.
+
+pub mod caches;
+pub mod vmi;
+
+use ferrovirt_reconcile::leader::InvalidTiming;
+use ferrovirt_reconcile::watch::DuplicateWatch;
+use ferrovirt_reconcile::{Clock, LeaderConfig, Led, Recorder, run_while_leader};
+use kube::Client;
+use tokio_util::sync::CancellationToken;
+
+use crate::caches::Caches;
+
+/// What this component calls itself in events.
+const COMPONENT: &str = "virtualmachine-controller";
+/// The pseudo image of a local cluster: the machine's own `/usr`.
+const LOCAL_LAUNCHER_IMAGE: &str = "host.ferrovirt.io/usr";
+
+/// How virt-controller is started.
+#[derive(Clone, Debug)]
+pub struct ControllerConfig {
+    /// Image of launcher pods.
+    pub launcher_image: String,
+    /// The lease to hold while working; without one this must be the only process.
+    pub leader: Option<LeaderConfig>,
+    /// Who this is in events: the name of its pod or machine.
+    pub instance: String,
+    /// How many guests are worked on at the same time.
+    pub workers: usize,
+    /// Where timestamps come from.
+    pub clock: Clock,
+}
+
+impl Default for ControllerConfig {
+    /// The only virt-controller of a local cluster.
+    fn default() -> Self {
+        Self {
+            launcher_image: LOCAL_LAUNCHER_IMAGE.to_owned(),
+            leader: None,
+            instance: "virt-controller".to_owned(),
+            workers: 10,
+            clock: Clock::System,
+        }
+    }
+}
+
+/// Why virt-controller could not work.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Two caches of one kind: a mistake in this crate.
+    #[error("cannot set up the watches of virt-controller")]
+    Watches(#[from] DuplicateWatch),
+    /// The times of the lease contradict each other.
+    #[error("cannot take part in the election of a leader")]
+    Election(#[from] InvalidTiming),
+    /// The lease went to another process; whoever started this should start it again, as a candidate.
+    #[error("another virt-controller has taken the lease; this one stopped working")]
+    LeaseLost,
+}
+
+/// Runs every controller until `stop`, then finishes what has begun.
+pub async fn run(client: Client, config: ControllerConfig, stop: CancellationToken) -> Result<(), RunError> {
+    let Some(leader) = config.leader.clone() else {
+        return work(client, config, stop).await;
+    };
+    match run_while_leader(client.clone(), leader, stop, |stop| work(client, config, stop)).await? {
+        Led::Finished(result) => result,
+        Led::Never => Ok(()),
+        Led::Lost => Err(RunError::LeaseLost),
+    }
+}
+
+async fn work(client: Client, config: ControllerConfig, stop: CancellationToken) -> Result<(), RunError> {
+    let caches = Caches::new();
+    let mut watches = caches.watches(&client)?;
+    let synced = watches.synced();
+    let recorder = Recorder::new(client.clone(), COMPONENT, &config.instance, config.clock);
+    let guests = vmi::runner(client, caches, recorder, &config);
+    let controllers = async {
+        tokio::select! {
+            () = synced => guests.run(stop.clone()).await,
+            // A server that never answers must not keep this from ending.
+            () = stop.cancelled() => {}
+        }
+    };
+    tokio::select! {
+        () = watches.run() => {}
+        () = controllers => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! Carrying out what was decided: one call to the API for each action, and one write of the guest's record.
+
+use std::sync::Arc;
+
+use ferrovirt_api::VirtualMachineInstance;
+use ferrovirt_api::names::{labels, reasons};
+use ferrovirt_reconcile::controller::{Category, standard};
+use ferrovirt_reconcile::events::reference;
+use ferrovirt_reconcile::{Act, Failure, Note, ObjectKey};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::DeleteParams;
+use serde_json::{Map, Value, json};
+
+use super::{Record, View, VmiController};
+
+/// All that the controller can do, besides writing the guest's record.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Create the guest's launcher pod.
+    CreatePod(Box<Pod>),
+    /// Delete one of the guest's pods, gracefully.
+    DeletePod(Arc<Pod>),
+    /// Make sure that there is no pod of this name and owner: the cache sees labelled pods only, and late. What follows can not be
+    /// taken back.
+    ConfirmGone {
+        /// Name of the pod.
+        pod: String,
+        /// The guest's uid.
+        owner: String,
+    },
+    /// Tell people.
+    Tell(Note),
+}
+
+impl Act<VmiController> for Action {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::CreatePod(_) => "create pod",
+            Self::DeletePod(_) => "delete pod",
+            Self::ConfirmGone { .. } => "confirm that the pod is gone",
+            Self::Tell(_) => "record event",
+        }
+    }
+
+    async fn act(self, controller: &VmiController, vmi: &ObjectKey) -> Result<(), Failure> {
+        let pods: Api<Pod> = Api::namespaced(controller.client.clone(), vmi.namespace());
+        match self {
+            Self::CreatePod(pod) => {
+                let created = standard::create_expected(&pods, &pod, vmi, &controller.expected_pods).await;
+                controller.tell_failure(vmi, reasons::FAILED_CREATE, created.map(drop)).await
+            }
+            Self::DeletePod(pod) => {
+                let (guard, params) = (standard::Guard::SameObject, DeleteParams::default());
+                let expected = &controller.expected_pods;
+                let deleted = standard::delete_expected(&pods, &*pod, guard, params, vmi, expected).await;
+                controller.tell_failure(vmi, reasons::FAILED_DELETE, deleted.map(drop)).await
+            }
+            Self::ConfirmGone { pod, owner } => confirm_gone(&pods, &pod, &owner).await,
+            Self::Tell(note) => {
+                controller.tell(vmi, &note).await;
+                Ok(())
+            }
+        }
+    }
+}
+
+impl VmiController {
+    /// A note that cannot be written stops nothing.
+    async fn tell(&self, vmi: &ObjectKey, note: &Note) {
+        if let Some(vmi) = self.caches.vmis.get_key(vmi) {
+            // The recorder has logged it.
+            let _ = self.recorder.record(&reference(&*vmi), note).await;
+        }
+    }
+
+    /// Passes a result on; people hear of a failure that is not just a lagging cache.
+    async fn tell_failure(&self, vmi: &ObjectKey, reason: &str, result: Result<(), Failure>) -> Result<(), Failure> {
+        if let Err(failure) = &result
+            && !failure.category().is_quiet()
+        {
+            self.tell(vmi, &Note::warning(reason, failure.message())).await;
+        }
+        result
+    }
+}
+
+async fn confirm_gone(pods: &Api<Pod>, pod: &str, owner: &str) -> Result<(), Failure> {
+    let operation = format!("confirm that pod {pod} is gone");
+    match pods.get_metadata_opt(pod).await {
+        Ok(Some(found)) if standard::owner_uid(&found) == Some(owner) => {
+            Err(Failure::new(Category::Conflict, operation, "it is still there"))
+        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::api(operation, error)),
+    }
+}
+
+/// Writes what changed in the record. The API server refuses it when somebody else has written since the guest was observed.
+pub(super) async fn write(controller: &VmiController, view: &View, record: &Record) -> Result<(), Failure> {
+    let (Some(key), Some(namespace)) = (ObjectKey::of(&*view.vmi), view.vmi.metadata.namespace.as_deref()) else {
+        return Ok(());
+    };
+    let changes = changes(&view.record, record)?;
+    let api: Api<VirtualMachineInstance> = Api::namespaced(controller.client.clone(), namespace);
+    let written = standard::patch_unchanged(&api, &view.vmi, changes).await?;
+    controller.expected_vmis.updated(&key, &written);
+    Ok(())
+}
+
+/// The merge patch that turns one record into another. The kind has no status of its own, so label, finalizers and status are one
+/// write.
+pub(super) fn changes(old: &Record, new: &Record) -> Result<Value, Failure> {
+    let mut changes = json!({});
+    if old.finalizers != new.finalizers {
+        changes["metadata"]["finalizers"] = json!(new.finalizers);
+    }
+    if old.node_label != new.node_label {
+        changes["metadata"]["labels"] = json!({ labels::NODE_NAME: new.node_label });
+    }
+    let render = |record: &Record| {
+        let status = serde_json::to_value(&record.status);
+        status.map_err(|error| Failure::new(Category::Internal, "write a guest's status as JSON", error))
+    };
+    if let Some(status) = difference(&render(old)?, &render(new)?) {
+        changes["status"] = status;
+    }
+    Ok(changes)
+}
+
+/// What a merge patch has to say to turn `old` into `new`; lists are replaced as a whole.
+fn difference(old: &Value, new: &Value) -> Option<Value> {
+    if old == new {
+        return None;
+    }
+    let (Value::Object(old), Value::Object(new)) = (old, new) else { return Some(new.clone()) };
+    let removed = old.keys().filter(|key| !new.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+    let changed = new.iter().filter_map(|(key, value)| {
+        let change = old.get(key).map_or_else(|| Some(value.clone()), |old| difference(old, value));
+        Some((key.clone(), change?))
+    });
+    Some(Value::Object(removed.chain(changed).collect::<Map<_, _>>()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_says_only_what_changed() {
+        let old = json!({"a": 1, "b": {"c": 1, "d": 2}, "e": [1], "f": 1});
+        let new = json!({"a": 1, "b": {"c": 1, "d": 3}, "e": [2], "g": {"h": 1}});
+        let expected = json!({"b": {"d": 3}, "e": [2], "f": null, "g": {"h": 1}});
+        assert_eq!(difference(&old, &new), Some(expected));
+        assert_eq!(difference(&old, &old), None);
+    }
+
+    #[test]
+    fn label_finalizers_and_status_are_one_patch() {
+        let old = Record { finalizers: vec!["a".into(), "b".into()], ..Record::default() };
+        let mut new = Record { finalizers: vec!["b".into()], node_label: Some("n".into()), ..Record::default() };
+        new.status.node_name = Some("n".into());
+        let expected = json!({
+            "metadata": {"finalizers": ["b"], "labels": {"kubevirt.io/nodeName": "n"}}, "status": {"nodeName": "n"},
+        });
+        assert_eq!(changes(&old, &new).unwrap(), expected);
+    }
+}

@@ -1,0 +1,381 @@
+//! The judgement about one guest: from a view to a plan. No IO, no clock. The table is drawn in the [module](super)'s page.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrovirt_api::meta::{ConditionStatus, QosClass, find_condition};
+use ferrovirt_api::names::{conditions, finalizers, labels, reasons};
+use ferrovirt_api::vmi::VirtualMachineInstancePhase as Phase;
+use ferrovirt_pods::{LauncherConfig, claims_of, launcher_pod, pod_name};
+use ferrovirt_reconcile::controller::Failure;
+use ferrovirt_reconcile::{Note, Plan};
+use k8s_openapi::api::core::v1::Pod;
+
+use super::conditions::Draft;
+use super::hand_over;
+use super::pod_state::{self, PodState, state_of};
+use super::{Action, Record, View};
+
+type Decision = Plan<Action, Record>;
+
+/// How long a pod may take to start before the guest's object says that it is being placed. Less costs a write for each start,
+/// more leaves people wondering.
+pub const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The plan for a guest.
+pub fn decide(view: &View) -> Decision {
+    if view.vmi.metadata.deletion_timestamp.is_some() {
+        return leave(view);
+    }
+    match phase(view) {
+        Phase::Pending | Phase::Scheduling => before_hand_over(view),
+        Phase::Scheduled | Phase::Running | Phase::Unknown => after_hand_over(view),
+        Phase::Succeeded | Phase::Failed => after_the_end(view),
+        // A receiver from another cluster is moved on by its migration.
+        Phase::WaitingForSync => Plan::nothing(),
+    }
+}
+
+fn phase(view: &View) -> Phase {
+    view.record.status.phase.unwrap_or(Phase::Pending)
+}
+
+fn before_hand_over(view: &View) -> Decision {
+    let Some(pod) = first_pod(view) else {
+        return match phase(view) {
+            Phase::Scheduling => pod_vanished(view, Draft::of(view)),
+            _ => create(view),
+        };
+    };
+    match state_of(pod) {
+        PodState::Ended { why } => ended_early(view, pod, &why),
+        PodState::Running { node } => hand_over(view, pod, &node),
+        PodState::Starting => wait(view, pod),
+        PodState::Unschedulable { reason, message } => {
+            let message = with_missing_labels(message, &view.missing_node_labels);
+            scheduling(view, pod, Some(&Trouble { condition: conditions::POD_SCHEDULED, reason, message }))
+        }
+        PodState::Troubled { reason, message } => {
+            scheduling(view, pod, Some(&Trouble { condition: conditions::SYNCHRONIZED, reason, message }))
+        }
+    }
+}
+
+/// The pod that the guest starts in: the one with the derived name, or one of an older controller; never the target of a move.
+fn first_pod(view: &View) -> Option<&Arc<Pod>> {
+    let name = pod_name(&view.vmi);
+    let is_named = |pod: &&Arc<Pod>| pod.metadata.name.as_deref() == Some(&name);
+    let is_target =
+        |pod: &Arc<Pod>| pod.metadata.labels.as_ref().is_some_and(|all| all.contains_key(labels::MIGRATION_JOB));
+    view.pods.iter().find(is_named).or_else(|| view.pods.iter().find(|pod| !is_target(pod)))
+}
+
+fn create(view: &View) -> Decision {
+    let missing: Vec<&str> = missing_claims(view).collect();
+    if !missing.is_empty() {
+        let messages = missing.iter().map(|claim| format!("persistentvolumeclaim \"{claim}\" not found"));
+        return cannot_create(view, reasons::FAILED_PVC_NOT_FOUND, &messages.collect::<Vec<_>>().join(", "));
+    }
+    match launcher_pod(&view.vmi, &launcher_config(view)) {
+        Ok(pod) => Plan::nothing().then(Action::CreatePod(Box::new(pod))),
+        Err(unsupported) => cannot_create(view, reasons::FAILED_CREATE, &unsupported.to_string()),
+    }
+}
+
+fn missing_claims(view: &View) -> impl Iterator<Item = &str> {
+    view.claims.iter().filter(|(_, claim)| claim.is_none()).map(|(name, _)| name.as_str())
+}
+
+fn launcher_config(view: &View) -> LauncherConfig {
+    let modes =
+        view.claims.iter().filter_map(|(name, claim)| Some((name.clone(), hand_over::volume_mode(claim.as_ref()?))));
+    LauncherConfig {
+        image: view.launcher_image.clone(),
+        cluster: view.cluster.clone(),
+        acceleration: view.acceleration(),
+        claims: modes.collect(),
+    }
+}
+
+/// Stays `Pending` and says why.
+fn cannot_create(view: &View, reason: &str, message: &str) -> Decision {
+    let mut draft = Draft::of(view);
+    hold(&mut draft);
+    draft.enter(Phase::Pending);
+    draft.set(conditions::SYNCHRONIZED, ConditionStatus::False, reason, message);
+    draft.set(conditions::READY, ConditionStatus::False, reasons::POD_NOT_EXISTS, "the launcher pod does not exist");
+    let data_volumes = view.vmi.spec.volumes.iter().filter_map(|volume| volume.data_volume.as_ref());
+    let unfilled = data_volumes.filter(|data| view.claims.get(&data.name).is_none_or(Option::is_none)).count();
+    if unfilled > 0 {
+        let message = format!("{unfilled} data volumes have no claim yet");
+        draft.set(conditions::DATA_VOLUMES_READY, ConditionStatus::False, reasons::NOT_ALL_DVS_READY, &message);
+    }
+    report(view, draft, Some(Note::warning(reason, message)), conditions::SYNCHRONIZED)
+}
+
+/// Something that keeps a pod from starting, and the condition that says so.
+struct Trouble {
+    condition: &'static str,
+    reason: String,
+    message: String,
+}
+
+/// A pod that is neither up nor in trouble gets a moment before anybody hears of it.
+fn wait(view: &View, pod: &Pod) -> Decision {
+    let created = pod.metadata.creation_timestamp.as_ref().map_or(view.now, |created| created.0);
+    let age = Duration::try_from(view.now.duration_since(created)).unwrap_or_default();
+    match PATIENCE.checked_sub(age).filter(|rest| !rest.is_zero()) {
+        Some(rest) if phase(view) == Phase::Pending => Plan::nothing().look_again_after(rest),
+        _ => scheduling(view, pod, None),
+    }
+}
+
+fn scheduling(view: &View, pod: &Pod, trouble: Option<&Trouble>) -> Decision {
+    let mut draft = Draft::of(view);
+    hold(&mut draft);
+    let created = pod.metadata.creation_timestamp.clone();
+    let since = created.unwrap_or_else(|| draft.now());
+    draft.stamp(Phase::Scheduling, since);
+    draft.enter(Phase::Scheduling);
+    draft.set(
+        conditions::READY,
+        ConditionStatus::False,
+        reasons::GUEST_NOT_RUNNING,
+        "the launcher pod has not started yet",
+    );
+    for condition in [conditions::POD_SCHEDULED, conditions::SYNCHRONIZED] {
+        match trouble.filter(|trouble| trouble.condition == condition) {
+            Some(trouble) => draft.set(condition, ConditionStatus::False, &trouble.reason, &trouble.message),
+            None => draft.remove(condition),
+        }
+    }
+    let pending: Vec<&str> = pending_claims(view).collect();
+    match pending.is_empty() {
+        true => draft.remove(conditions::PROVISIONING),
+        false => {
+            let message = format!("waiting for claims to be bound: {}", pending.join(", "));
+            draft.set(conditions::PROVISIONING, ConditionStatus::True, "", &message);
+        }
+    }
+    let note = trouble.map(|trouble| Note::warning(&trouble.reason, &trouble.message));
+    let condition = trouble.map_or(conditions::SYNCHRONIZED, |trouble| trouble.condition);
+    let mut plan = report(view, draft, note, condition);
+    if phase(view) == Phase::Pending {
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let created = Note::normal("SuccessfulCreate", format!("Created virtual machine pod {name}"));
+        plan.actions.insert(0, Action::Tell(created));
+    }
+    plan
+}
+
+fn pending_claims(view: &View) -> impl Iterator<Item = &str> {
+    let is_pending = |(_, claim): &(&str, &str)| {
+        let claim = view.claims.get(*claim).and_then(Option::as_ref);
+        claim.and_then(|claim| claim.status.as_ref()?.phase.as_deref()) == Some("Pending")
+    };
+    claims_of(&view.vmi).filter(is_pending).map(|(_, claim)| claim)
+}
+
+fn with_missing_labels(message: String, missing: &[String]) -> String {
+    match missing {
+        [] => message,
+        labels => format!("{message} (no node has the label {})", labels.join(", nor ")),
+    }
+}
+
+fn hand_over(view: &View, pod: &Pod, node: &str) -> Decision {
+    let is_dedicated = view.vmi.spec.domain.cpu.as_ref().is_some_and(|cpu| cpu.dedicated_cpu_placement);
+    if is_dedicated && hand_over::qos_class(pod) != Some(QosClass::Guaranteed) {
+        let message = "the guest wants processors of its own, but its pod's limits do not equal its requests; \
+                       give cpu and memory no requests, or equal limits";
+        let reason = reasons::FAILED_GUARANTEE_RESOURCES.to_owned();
+        let trouble = Trouble { condition: conditions::SYNCHRONIZED, reason, message: message.to_owned() };
+        return scheduling(view, pod, Some(&trouble));
+    }
+    let mut draft = Draft::of(view);
+    draft.record = hand_over::to_node(view, pod, node);
+    hold(&mut draft);
+    Plan::nothing().report(draft.record)
+}
+
+/// The pod ended before virt-handler was told of the guest: nobody else will say so.
+fn ended_early(view: &View, pod: &Pod, why: &str) -> Decision {
+    let mut draft = Draft::of(view);
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let message = format!("launcher pod {name} ended before the guest started: {why}");
+    draft.enter(Phase::Failed);
+    draft.set(conditions::SYNCHRONIZED, ConditionStatus::False, reasons::FAILED_HAND_OVER, &message);
+    draft.set(conditions::READY, ConditionStatus::False, reasons::POD_TERMINATING, "the launcher pod has ended");
+    draft.remove(conditions::POD_SCHEDULED);
+    draft.remove(conditions::PROVISIONING);
+    draft.record.status.active_pods = hand_over::active_pods(&view.pods);
+    report(view, draft, Some(Note::warning(reasons::FAILED_HAND_OVER, message)), conditions::SYNCHRONIZED)
+}
+
+/// There is nobody left to ask.
+fn pod_vanished(view: &View, mut draft: Draft) -> Decision {
+    let message = "the launcher pod vanished; somebody deleted it, or its node is gone";
+    draft.enter(Phase::Failed);
+    draft.set(conditions::READY, ConditionStatus::False, reasons::POD_NOT_EXISTS, message);
+    draft.remove(conditions::POD_SCHEDULED);
+    draft.remove(conditions::PROVISIONING);
+    draft.record.status.reason = Some(reasons::POD_NOT_EXISTS.to_owned());
+    draft.record.status.active_pods.clear();
+    let note = Note::warning(reasons::POD_NOT_EXISTS, message);
+    confirm_gone(view).then(Action::Tell(note)).report(draft.record)
+}
+
+fn confirm_gone(view: &View) -> Decision {
+    let owner = view.vmi.metadata.uid.clone().unwrap_or_default();
+    Plan::nothing().then(Action::ConfirmGone { pod: pod_name(&view.vmi), owner })
+}
+
+/// The guest is virt-handler's. What is left to say here is whether its pod serves, and which pods there are.
+fn after_hand_over(view: &View) -> Decision {
+    let mut draft = Draft::of(view);
+    if view.pods.is_empty() {
+        return pod_vanished(view, draft);
+    }
+    update_ready(view, &mut draft);
+    let active = hand_over::active_pods(&view.pods);
+    // A pod that left is no news worth a write: the guest's end, or the end of its move, will say so.
+    if active.keys().any(|uid| !draft.record.status.active_pods.contains_key(uid)) {
+        draft.record.status.active_pods = active;
+    }
+    Plan::nothing().report(draft.record)
+}
+
+fn after_the_end(view: &View) -> Decision {
+    let mut draft = Draft::of(view);
+    update_ready(view, &mut draft);
+    Plan::nothing().report(draft.record)
+}
+
+/// Sets `Ready` when its value is wrong. Of a running guest the reason counts too; before and after, one `False` is like another.
+fn update_ready(view: &View, draft: &mut Draft) {
+    let (status, reason, message) = readiness(view);
+    let is_running = phase(view) == Phase::Running;
+    let is_right = match draft.get(conditions::READY) {
+        Some(ready) => {
+            let same_reason = ready.reason.as_deref().unwrap_or_default() == reason;
+            ready.status == status && (same_reason || !is_running || status == ConditionStatus::True)
+        }
+        None => !is_running,
+    };
+    if !is_right {
+        draft.set(conditions::READY, status, &reason, &message);
+    }
+}
+
+/// Whether the guest serves: as its pod does, once it runs.
+fn readiness(view: &View) -> (ConditionStatus, String, String) {
+    let no = |reason: &str, message: &str| (ConditionStatus::False, reason.to_owned(), message.to_owned());
+    let Some(pod) = current_pod(view) else {
+        return no(reasons::POD_NOT_EXISTS, "the launcher pod does not exist");
+    };
+    if pod.metadata.deletion_timestamp.is_some() || pod_state::is_finished(pod) {
+        return no(reasons::POD_TERMINATING, "the launcher pod is on its way out");
+    }
+    let is_paused =
+        find_condition(&view.record.status.conditions, conditions::PAUSED).is_some_and(|paused| paused.is_true());
+    if phase(view) != Phase::Running || is_paused {
+        return no(reasons::GUEST_NOT_RUNNING, "the guest does not run");
+    }
+    match pod_state::condition(pod, "Ready") {
+        Some(ready) => (
+            ready.status.parse().unwrap_or(ConditionStatus::Unknown),
+            ready.reason.clone().unwrap_or_default(),
+            ready.message.clone().unwrap_or_default(),
+        ),
+        None => no(reasons::POD_CONDITION_MISSING, "the launcher pod does not say whether it is ready"),
+    }
+}
+
+/// The pod on the node that owns the guest.
+fn current_pod(view: &View) -> Option<&Arc<Pod>> {
+    let node = view.record.status.node_name.as_deref();
+    let is_there = |pod: &&Arc<Pod>| pod.spec.as_ref().is_some_and(|spec| spec.node_name.as_deref() == node);
+    // Of several, the one that lives.
+    let mut there: Vec<_> = view.pods.iter().filter(|_| node.is_some()).filter(is_there).collect();
+    there.sort_by_key(|pod| pod_state::is_finished(pod));
+    there.first().copied().or_else(|| first_pod(view))
+}
+
+/// A deleted guest: its pods first, then its finalizer.
+fn leave(view: &View) -> Decision {
+    let mut draft = Draft::of(view);
+    if view.pods.is_empty() {
+        return let_go(view, draft);
+    }
+    update_ready(view, &mut draft);
+    let staying = view.pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
+    let plan = staying.fold(Plan::nothing(), |plan, pod| {
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let note = Note::normal("SuccessfulDelete", format!("Deleted virtual machine pod {name}"));
+        plan.then(Action::DeletePod(pod.clone())).then(Action::Tell(note))
+    });
+    plan.report(draft.record)
+}
+
+/// No pod is left: the guest has ended, and nothing holds its object any more.
+fn let_go(view: &View, mut draft: Draft) -> Decision {
+    let is_ours = |finalizer: &String| [finalizers::VMI, finalizers::VMI_OLD].contains(&finalizer.as_str());
+    if !draft.record.finalizers.iter().any(is_ours) {
+        return Plan::nothing();
+    }
+    draft.record.finalizers.retain(|finalizer| !is_ours(finalizer));
+    if !phase(view).is_final() {
+        draft.enter(Phase::Failed);
+        draft.record.status.active_pods.clear();
+        let message = "the guest was deleted and its launcher pod is gone";
+        draft.set(conditions::READY, ConditionStatus::False, reasons::POD_NOT_EXISTS, message);
+    }
+    confirm_gone(view).report(draft.record)
+}
+
+/// What the record says when an action failed.
+pub(super) fn after_failure(view: &View, failure: &Failure) -> Option<Record> {
+    if failure.category().is_quiet() {
+        return None;
+    }
+    let is_leaving = view.vmi.metadata.deletion_timestamp.is_some();
+    let reason = if is_leaving { reasons::FAILED_DELETE } else { reasons::FAILED_CREATE };
+    let mut draft = Draft::of(view);
+    draft.set(conditions::SYNCHRONIZED, ConditionStatus::False, reason, &failure.message());
+    if view.pods.is_empty() {
+        draft.set(
+            conditions::READY,
+            ConditionStatus::False,
+            reasons::POD_NOT_EXISTS,
+            "the launcher pod does not exist",
+        );
+    }
+    Some(draft.record)
+}
+
+/// Keeps the object until this controller has let go of it, also when nobody did at its creation.
+fn hold(draft: &mut Draft) {
+    let held = &mut draft.record.finalizers;
+    if !held.iter().any(|finalizer| finalizer == finalizers::VMI || finalizer == finalizers::VMI_OLD) {
+        held.push(finalizers::VMI.to_owned());
+    }
+}
+
+/// Reports the draft; the note goes with a `condition` that says something new, once.
+fn report(view: &View, draft: Draft, note: Option<Note>, condition: &str) -> Decision {
+    let before = find_condition(&view.record.status.conditions, condition);
+    let is_news = draft.get(condition).map(said) != before.map(said);
+    let plan = Plan::nothing().report(draft.record);
+    match note.filter(|_| is_news) {
+        Some(note) => plan.then(Action::Tell(note)),
+        None => plan,
+    }
+}
+
+fn said(condition: &ferrovirt_api::meta::Condition) -> (ConditionStatus, Option<String>, Option<String>) {
+    (condition.status, condition.reason.clone(), condition.message.clone())
+}
+
+#[cfg(test)]
+#[path = "decide_tests.rs"]
+mod tests;

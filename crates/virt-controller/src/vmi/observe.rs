@@ -1,0 +1,105 @@
+//! Everything that a decision about one guest depends on, from caches.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ferrovirt_api::VirtualMachineInstance;
+use ferrovirt_api::kubevirt::Configuration;
+use ferrovirt_api::names::labels;
+use ferrovirt_api::vmi::VirtualMachineInstanceStatus;
+use ferrovirt_pods::{Acceleration, claims_of};
+use ferrovirt_reconcile::ObjectKey;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+
+use crate::caches::Caches;
+
+/// The part of a guest's object that this controller writes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Record {
+    /// Who must let go before the object can vanish.
+    pub finalizers: Vec<String>,
+    /// The label by which a node's virt-handler finds its guests.
+    pub node_label: Option<String>,
+    /// The status.
+    pub status: VirtualMachineInstanceStatus,
+}
+
+impl Record {
+    /// The part as it is.
+    pub fn of(vmi: &VirtualMachineInstance) -> Self {
+        Self {
+            finalizers: vmi.metadata.finalizers.clone().unwrap_or_default(),
+            node_label: vmi.metadata.labels.as_ref().and_then(|all| all.get(labels::NODE_NAME).cloned()),
+            status: vmi.status.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// One guest and what surrounds it.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// The guest.
+    pub vmi: Arc<VirtualMachineInstance>,
+    /// What this controller may change of it, as it is.
+    pub record: Record,
+    /// Launcher pods that the guest owns, by uid.
+    pub pods: Vec<Arc<Pod>>,
+    /// The claims that the guest's volumes name, by name; `None` is missing.
+    pub claims: BTreeMap<String, Option<Arc<PersistentVolumeClaim>>>,
+    /// The cluster's configuration.
+    pub cluster: Configuration,
+    /// Image of launcher pods.
+    pub launcher_image: String,
+    /// Some node offers KVM.
+    pub has_kvm: bool,
+    /// Labels that the guest's pod needs and that no node has. Only filled for a pod that no node takes.
+    pub missing_node_labels: Vec<String>,
+    /// Socket addresses of other guests. Only filled for a guest that needs one.
+    pub taken_vsock_cids: BTreeSet<u32>,
+    /// Now.
+    pub now: Timestamp,
+}
+
+impl View {
+    /// How guests run here: on the processor where some node can, unless the cluster wants emulation.
+    pub fn acceleration(&self) -> Acceleration {
+        let emulate = self.cluster.developer_configuration.as_ref().is_some_and(|developer| developer.use_emulation);
+        if self.has_kvm && !emulate { Acceleration::Hardware } else { Acceleration::Emulation }
+    }
+}
+
+pub(super) fn observe(caches: &Caches, key: &ObjectKey, launcher_image: &str, now: Timestamp) -> Option<View> {
+    let vmi = caches.vmis.get_key(key)?;
+    let pods = caches.pods.by(&caches.pods_by_owner, vmi.metadata.uid.as_deref()?);
+    let claims = claims_of(&vmi).map(|(_, claim)| (claim.to_owned(), caches.claims.get(key.namespace(), claim)));
+    Some(View {
+        record: Record::of(&vmi),
+        claims: claims.collect(),
+        cluster: caches.configuration(),
+        launcher_image: launcher_image.to_owned(),
+        has_kvm: caches.has_kvm(),
+        missing_node_labels: missing_node_labels(caches, &pods),
+        taken_vsock_cids: taken_vsock_cids(caches, &vmi),
+        pods,
+        vmi,
+        now,
+    })
+}
+
+/// What a scheduler's message does not say: which label stands in the way.
+fn missing_node_labels(caches: &Caches, pods: &[Arc<Pod>]) -> Vec<String> {
+    let waiting = pods.iter().filter_map(|pod| pod.spec.as_ref()).filter(|spec| spec.node_name.is_none());
+    let labels = waiting.flat_map(|spec| spec.node_selector.iter().flatten());
+    let missing = labels.filter(|(key, value)| !caches.has_node_with(key, value));
+    missing.map(|(key, value)| format!("{key}={value}")).collect()
+}
+
+/// Rare enough for a look at every guest.
+fn taken_vsock_cids(caches: &Caches, vmi: &VirtualMachineInstance) -> BTreeSet<u32> {
+    if vmi.spec.domain.devices.autoattach_vsock != Some(true) {
+        return BTreeSet::new();
+    }
+    let others = caches.vmis.all().into_iter().filter(|other| other.metadata.uid != vmi.metadata.uid);
+    others.filter_map(|other| other.status.as_ref()?.vsock_cid).collect()
+}
