@@ -1,0 +1,148 @@
+//! The end: asking the guest to power off, killing it at the deadline, and the launcher's last words.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrovirt_launcher_rpc::messages::{FinalWords, OffReason};
+use ferrovirt_libvirt::Shutdown;
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+
+use crate::guest::Guest;
+use crate::operations;
+
+/// Between presses of the power button. Guests overlook it while they boot, and some want it twice.
+const BUTTON_INTERVAL: Duration = Duration::from_secs(5);
+/// How long the handler may take to note the end. Longer than a restart of the handler takes, shorter than a user's patience.
+const DONE_PATIENCE: Duration = Duration::from_secs(15);
+/// Between tries to kill a QEMU that does not want to.
+const KILL_INTERVAL: Duration = Duration::from_secs(1);
+/// What Kubernetes shows of a container that ended.
+const TERMINATION_LOG: &str = "/dev/termination-log";
+
+/// Waits until the end is asked for and brings it about.
+pub async fn bring_about(guest: Arc<Guest>) {
+    let mut deadlines = guest.deadline();
+    let first = deadlines.wait_for(Option::is_some).await.ok().and_then(|deadline| *deadline);
+    let Some(mut deadline) = first else { return };
+    while Instant::now() < deadline {
+        press_button(&guest).await;
+        let next = (Instant::now() + BUTTON_INTERVAL).min(deadline);
+        // The deadline may have come nearer.
+        if let Ok(Ok(())) = timeout_at(next, deadlines.changed()).await {
+            deadline = deadlines.borrow_and_update().unwrap_or(deadline);
+        }
+    }
+    sleep_until(deadline).await;
+    loop {
+        let life = guest.life();
+        if life.ended().is_some() {
+            return;
+        }
+        if life.is_alive() {
+            if let Err(error) = operations::kill(&guest).await {
+                tracing::error!(%error, "the guest could not be killed");
+            }
+        } else {
+            guest.change(|life| life.give_up());
+        }
+        sleep(KILL_INTERVAL).await;
+    }
+}
+
+async fn press_button(guest: &Guest) {
+    match guest.alive() {
+        Ok((libvirt, domain)) => {
+            // A libvirt that hangs must not hold up the deadline.
+            match timeout(BUTTON_INTERVAL, libvirt.shutdown(&domain, Shutdown::Acpi)).await {
+                Ok(Ok(())) => tracing::info!("the power button was pressed"),
+                Ok(Err(error)) => tracing::warn!(%error, "the power button could not be pressed"),
+                Err(_) => tracing::warn!("libvirt does not answer"),
+            }
+        }
+        // Nothing will ever power off: there is no guest.
+        Err(_) if guest.life().is_absent() => guest.change(|life| life.give_up()),
+        Err(reason) => tracing::info!(%reason, "the power button was not pressed"),
+    }
+}
+
+/// Waits for the guest's end, and then for the handler to note it.
+pub async fn wait(guest: &Guest) -> OffReason {
+    let mut reports = guest.watch();
+    let reason = loop {
+        if let Some(reason) = guest.life().ended() {
+            break reason;
+        }
+        if reports.changed().await.is_err() {
+            break OffReason::Unknown;
+        }
+    };
+    if timeout(DONE_PATIENCE, guest.done.notified()).await.is_err() {
+        tracing::warn!("no handler took note of the guest's end");
+    }
+    reason
+}
+
+/// The last words about this end.
+pub fn final_words(reason: OffReason) -> FinalWords {
+    let message = match reason {
+        OffReason::Shutdown => "the guest powered off",
+        OffReason::Destroyed => "the guest was killed on request, or because it did not power off in time",
+        OffReason::Crashed => "QEMU ended unexpectedly or was killed: see the log of this container",
+        OffReason::Panicked => "the guest's kernel panicked: see its serial console",
+        OffReason::Migrated => "the guest moved to another node",
+        OffReason::Saved => "the guest was saved",
+        OffReason::Failed => "the launcher was told to end before the guest was started",
+        OffReason::Unknown => "the guest ended and libvirt does not say why",
+    };
+    FinalWords { reason, message: message.to_owned() }
+}
+
+/// Leaves the last words where Kubernetes shows them; without such a file, in the log only.
+pub fn speak(words: &FinalWords) {
+    tracing::info!(reason = ?words.reason, "{}", words.message);
+    let file = std::fs::OpenOptions::new().write(true).truncate(true).open(TERMINATION_LOG);
+    if let (Ok(mut file), Ok(text)) = (file, serde_json::to_vec(words))
+        && let Err(error) = file.write_all(&text)
+    {
+        tracing::warn!(%error, "{TERMINATION_LOG} cannot be written");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guest::for_tests;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_launcher_without_a_guest_ends_at_once() {
+        let guest = for_tests();
+        tokio::spawn(bring_about(guest.clone()));
+        guest.ask_to_end(Duration::from_secs(3600));
+        let start = Instant::now();
+        assert_eq!(wait(&guest).await, OffReason::Failed);
+        assert!(start.elapsed() <= DONE_PATIENCE + Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_guest_that_never_finishes_starting_is_given_up_at_the_deadline() {
+        let guest = for_tests();
+        guest.change(|life| life.begin_start());
+        tokio::spawn(bring_about(guest.clone()));
+        guest.ask_to_end(Duration::from_secs(60));
+        guest.done.notify_one();
+        let start = Instant::now();
+        assert_eq!(wait(&guest).await, OffReason::Failed);
+        assert!(start.elapsed() >= Duration::from_secs(60));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_handlers_note_ends_the_wait() {
+        let guest = for_tests();
+        guest.change(|life| life.give_up());
+        guest.done.notify_one();
+        let start = Instant::now();
+        wait(&guest).await;
+        assert_eq!(start.elapsed(), Duration::ZERO);
+    }
+}

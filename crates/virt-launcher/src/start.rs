@@ -1,0 +1,102 @@
+//! Starts the guest: disks, DHCP, definition, start. Repeating it is harmless, and a failed start may be tried again.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrovirt_launcher_rpc::messages::{DomainReport, StartRequest};
+use ferrovirt_launcher_rpc::network::DhcpServer;
+use ferrovirt_launcher_rpc::paths;
+use ferrovirt_libvirt::{Connection, Domain, Start};
+use tokio::sync::Mutex;
+
+use crate::disks;
+use crate::follow::refresh;
+use crate::guest::Guest;
+use crate::reaper::Children;
+use crate::refusal::Refused;
+
+/// Between tries of a DHCP server whose bridge is not there yet.
+const DHCP_PAUSE: Duration = Duration::from_secs(1);
+
+/// One start at a time.
+#[derive(Debug)]
+pub struct Starter {
+    guest: Arc<Guest>,
+    children: Children,
+    turn: Mutex<()>,
+}
+
+impl Starter {
+    /// Starts `guest` when asked.
+    pub fn new(guest: Arc<Guest>, children: Children) -> Self {
+        Self { guest, children, turn: Mutex::new(()) }
+    }
+
+    /// Starts the guest, unless it was started already.
+    pub async fn start(&self, request: &StartRequest) -> Result<DomainReport, Refused> {
+        let guest = &self.guest;
+        if request.uid != guest.identity.uid {
+            return Err(Refused::WrongGuest { ours: guest.identity.uid.clone(), theirs: request.uid.clone() });
+        }
+        let _turn = self.turn.lock().await;
+        guest.publish(|report| report.uid = Some(request.uid.clone()));
+        if guest.change(|life| life.begin_start()) {
+            // A handler that calls without the cache gets a libvirt that makes its own.
+            guest.libvirt_wanted.notify_one();
+            if let Err(error) = self.attempt(request).await {
+                tracing::error!(%error, "the guest was not started");
+                guest.change(|life| life.start_failed());
+                return Err(error);
+            }
+        }
+        Ok(guest.report())
+    }
+
+    async fn attempt(&self, request: &StartRequest) -> Result<(), Refused> {
+        let guest = &self.guest;
+        make_directories(request)?;
+        // libvirt starts while disks are made.
+        let (prepared, libvirt) =
+            tokio::join!(disks::prepare(&self.children, &request.disks), guest.wait_for_libvirt());
+        prepared?;
+        request.dhcp.iter().for_each(|server| serve_dhcp(guest, server));
+        let domain = libvirt.define(&request.domain_xml).await.map_err(Refused::Define)?;
+        guest.set_domain(domain.clone());
+        let start = if request.paused { Start::Paused } else { Start::Running };
+        let domain = libvirt.create(&domain, start).await.map_err(Refused::Start)?;
+        self.created(&libvirt, domain, request.paused).await;
+        Ok(())
+    }
+
+    async fn created(&self, libvirt: &Connection, domain: Domain, paused: bool) {
+        self.guest.set_domain(domain.clone());
+        self.guest.change(|life| life.created(paused));
+        tracing::info!(name = domain.name, paused, "the guest was started");
+        // The guest runs: from here on a failure is told by events, not by this start.
+        if let Err(error) = refresh(&self.guest, libvirt, &domain).await {
+            tracing::warn!(%error, "the domain's XML could not be read");
+        }
+    }
+}
+
+fn make_directories(request: &StartRequest) -> Result<(), Refused> {
+    let nvram = paths::nvram(&request.name);
+    let nvram = Path::new(&nvram).parent().map(|path| path.to_string_lossy().into_owned());
+    for path in [Some(paths::guest_directory(&request.uid)), nvram].into_iter().flatten() {
+        std::fs::create_dir_all(&path).map_err(|source| Refused::Directory { path, source })?;
+    }
+    Ok(())
+}
+
+/// A server that fails is tried again: its bridge may come later, and a guest without DHCP is better than none.
+fn serve_dhcp(guest: &Guest, server: &DhcpServer) {
+    let server = server.clone();
+    guest.run(format!("dhcp {}", server.device), async move {
+        loop {
+            let Err(error) = ferrovirt_dhcp::serve(server.clone()).await;
+            tracing::error!(%error, device = server.device, "DHCP is not served");
+            tokio::time::sleep(DHCP_PAUSE).await;
+        }
+    });
+}

@@ -1,0 +1,302 @@
+//! A launcher in namespaces of its own, and its handler's end of the socket.
+
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use bytes::Bytes;
+use ferrovirt_launcher_rpc::disks::DiskTask;
+use ferrovirt_launcher_rpc::messages::{DomainReport, DomainState, FinalWords, Refusal, StartRequest};
+use ferrovirt_launcher_rpc::paths;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::time::{sleep, timeout};
+
+/// The guest's uid.
+pub const UID: &str = "0f5a1d6c-8a3e-4b7c-9d55-2f1e0c9b7a66";
+const NAME: &str = "default_guest";
+const PATIENCE: Duration = Duration::from_secs(60);
+const STEP: Duration = Duration::from_millis(10);
+
+/// Waits for a byte on the serial port and echoes it; `o` powers off through ACPI, `p` panics through pvpanic.
+const BOOT_SECTOR: [u8; 40] = [
+    0xBA, 0xFD, 0x03, 0xEC, 0xA8, 0x01, 0x74, 0xF8, // until (in 0x3fd) & 1
+    0xBA, 0xF8, 0x03, 0xEC, 0xEE, // al = in 0x3f8; out 0x3f8, al
+    0x3C, b'o', 0x74, 0x06, 0x3C, b'p', 0x74, 0x0B, 0xEB, 0xE9, // branch, or again
+    0xBA, 0x04, 0x06, 0xB8, 0x00, 0x20, 0xEF, 0xEB, 0xE0, // out 0x604, 0x2000
+    0xBA, 0x05, 0x05, 0xB0, 0x01, 0xEE, 0xEB, 0xD8, // out 0x505, 1
+];
+
+/// A start of the guest.
+pub fn start_request() -> StartRequest {
+    let path = paths::volume_image("root");
+    let domain_xml = format!(
+        "<domain type='qemu'><name>{NAME}</name><memory unit='MiB'>32</memory><vcpu>1</vcpu>\
+         <os><type arch='x86_64' machine='q35'>hvm</type></os><features><acpi/></features>\
+         <devices><emulator>/usr/bin/qemu-system-x86_64</emulator>\
+         <disk type='file' device='disk'><driver name='qemu' type='raw'/><source file='{path}'/>\
+         <target dev='sda' bus='sata'/><alias name='ua-root'/></disk>\
+         <controller type='usb' model='none'/>\
+         <serial type='unix'><source mode='bind' path='{serial}'/><log file='{log}' append='on'/></serial>\
+         <graphics type='vnc'><listen type='socket' socket='{vnc}'/></graphics><video><model type='vga'/></video>\
+         <panic model='isa'/><memballoon model='none'/></devices></domain>",
+        serial = paths::serial_socket(UID),
+        log = paths::serial_log(UID),
+        vnc = paths::vnc_socket(UID),
+    );
+    let disks = vec![DiskTask::RawImage { volume: "root".to_owned(), path, create: None }];
+    StartRequest { uid: UID.to_owned(), name: NAME.to_owned(), domain_xml, disks, dhcp: Vec::new(), paused: false }
+}
+
+/// A launcher that runs.
+pub struct Pod {
+    /// `unshare`, which ends as the launcher does and takes it along.
+    process: Child,
+    /// The launcher, pid 1 in there.
+    launcher: u32,
+}
+
+impl Pod {
+    /// Starts a launcher and waits for its socket.
+    pub async fn start(grace: &str) -> Self {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pod/pod.sh");
+        let boot_sector: String = BOOT_SECTOR.iter().map(|byte| format!("\\0{byte:03o}")).collect();
+        let signature = format!("{}\\0125\\0252", "\\0000".repeat(510 - BOOT_SECTOR.len()));
+        let process = Command::new("unshare")
+            .args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", script])
+            .arg(env!("CARGO_BIN_EXE_virt-launcher"))
+            .args(["--uid", UID, "--name", "guest", "--namespace", "default", "--grace-period-seconds", grace])
+            .env("BOOT_SECTOR", boot_sector + &signature)
+            .spawn()
+            .unwrap();
+        let mut pod = Self { process, launcher: 0 };
+        let ready = async {
+            loop {
+                pod.launcher = pod.child().unwrap_or_default();
+                if UnixStream::connect(pod.socket()).await.is_ok() {
+                    return;
+                }
+                sleep(STEP).await;
+            }
+        };
+        timeout(PATIENCE, ready).await.expect("the launcher listens");
+        pod
+    }
+
+    fn child(&self) -> Option<u32> {
+        let pid = self.process.id();
+        std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?.trim().parse().ok()
+    }
+
+    /// A file of the pod, seen from outside.
+    fn file(&self, path: &str) -> PathBuf {
+        // /var/run is a link to /run, which would be followed out of the pod.
+        let path = path.replace("/var/run/", "/run/");
+        PathBuf::from(format!("/proc/{}/root{path}", self.launcher))
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.file(&format!("{}/{}", paths::SOCKETS, paths::LAUNCHER_SOCKET))
+    }
+
+    async fn open(&self, method: &str, call: &str, body: &[u8], upgrade: bool) -> http::Response<Incoming> {
+        let socket = UnixStream::connect(self.socket()).await.unwrap();
+        let (mut sender, connection) = http1::handshake(TokioIo::new(socket)).await.unwrap();
+        tokio::spawn(connection.with_upgrades());
+        let mut request = Request::builder().method(method).uri(format!("/v1/{call}")).header("host", "launcher");
+        if upgrade {
+            request = request.header("connection", "upgrade").header("upgrade", "plain");
+        }
+        let request = request.body(Full::new(Bytes::copy_from_slice(body))).unwrap();
+        sender.send_request(request).await.unwrap()
+    }
+
+    /// Makes a call.
+    pub async fn call(&self, method: &str, call: &str, body: &[u8]) -> (StatusCode, Bytes) {
+        let response = timeout(PATIENCE, self.open(method, call, body, false)).await.expect(call);
+        (response.status(), response.into_body().collect().await.unwrap().to_bytes())
+    }
+
+    /// Makes a call that may be refused.
+    pub async fn checked(&self, method: &str, call: &str, body: &[u8]) -> Result<Bytes, Refusal> {
+        let (status, body) = self.call(method, call, body).await;
+        if status.is_success() { Ok(body) } else { Err(serde_json::from_slice(&body).unwrap()) }
+    }
+
+    /// GETs.
+    pub async fn get<T: DeserializeOwned>(&self, call: &str) -> T {
+        serde_json::from_slice(&self.checked("GET", call, &[]).await.unwrap()).unwrap()
+    }
+
+    /// PUTs.
+    pub async fn put(&self, call: &str, body: &[u8]) -> Result<Bytes, Refusal> {
+        self.checked("PUT", call, body).await
+    }
+
+    /// POSTs without a body.
+    pub async fn post(&self, call: &str) -> Result<Bytes, Refusal> {
+        self.checked("POST", call, &[]).await
+    }
+
+    /// Starts the guest.
+    pub async fn start_guest(&self, request: &StartRequest) -> DomainReport {
+        let body = self.put("domain", &serde_json::to_vec(request).unwrap()).await.unwrap();
+        serde_json::from_slice(&body).unwrap()
+    }
+
+    /// Starts a guest that cannot be started.
+    pub async fn refused(&self, request: &StartRequest) -> Refusal {
+        self.put("domain", &serde_json::to_vec(request).unwrap()).await.unwrap_err()
+    }
+
+    /// Follows the reports.
+    pub async fn events(&self) -> Events {
+        Events { body: self.open("GET", "events", &[], false).await.into_body(), text: String::new() }
+    }
+
+    /// Opens a byte stream.
+    pub async fn stream(&self, call: &str) -> TokioIo<Upgraded> {
+        let response = self.open("GET", call, &[], true).await;
+        assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
+        TokioIo::new(hyper::upgrade::on(response).await.unwrap())
+    }
+
+    /// The guest answers on its console. What is typed while it boots is lost, so it is typed until it answers.
+    pub async fn echo(&self, console: &mut TokioIo<Upgraded>) {
+        let answered = async {
+            loop {
+                console.write_all(b"#").await.unwrap();
+                let mut buffer = [0; 512];
+                // SeaBIOS may write as well.
+                let read = timeout(Duration::from_millis(200), console.read(&mut buffer)).await;
+                if let Ok(count) = read
+                    && buffer[..count.unwrap()].contains(&b'#')
+                {
+                    return;
+                }
+            }
+        };
+        timeout(PATIENCE, answered).await.expect("the guest answers on its console");
+    }
+
+    /// The guest goes on where it was paused, on the same console.
+    pub async fn echo_after_unpause(&self, console: &mut TokioIo<Upgraded>) {
+        self.post("unpause").await.unwrap();
+        self.echo(console).await;
+    }
+
+    /// Repeats a call until libvirt is there again.
+    pub async fn until_done(&self, call: &str) {
+        let done = async {
+            while let Err(refusal) = self.post(call).await {
+                assert!(["NoLibvirt", "LibvirtFailed"].contains(&refusal.reason.as_str()), "{}", refusal.message);
+                sleep(STEP).await;
+            }
+        };
+        timeout(PATIENCE, done).await.expect(call);
+    }
+
+    /// Kills libvirt and waits until the launcher has started another.
+    pub async fn kill_libvirt(&self) {
+        let file = self.file(&format!("{}/libvirtd.pid", paths::LIBVIRT));
+        let before = std::fs::read_to_string(&file).unwrap();
+        self.kill_inside(&before);
+        let restarted = async {
+            while std::fs::read_to_string(&file).is_ok_and(|now| now.is_empty() || now == before) {
+                sleep(STEP).await;
+            }
+        };
+        timeout(PATIENCE, restarted).await.expect("libvirt is restarted");
+    }
+
+    /// Kills QEMU.
+    pub fn kill_qemu(&self) {
+        let file = self.file(&format!("{}/qemu/run/{NAME}.pid", paths::LIBVIRT));
+        self.kill_inside(&std::fs::read_to_string(file).unwrap());
+    }
+
+    fn kill_inside(&self, pid: &str) {
+        let launcher = self.launcher.to_string();
+        let mut kill = Command::new("nsenter");
+        kill.args(["--pid", "--mount", "--target", &launcher, "kill", "-9", pid.trim()]);
+        assert!(kill.status().unwrap().success());
+    }
+
+    /// Sends SIGTERM to the launcher.
+    pub fn terminate(&self) {
+        assert!(Command::new("kill").arg(self.launcher.to_string()).status().unwrap().success());
+    }
+
+    /// Waits for the launcher's end: its code and its last words.
+    pub async fn end(&mut self) -> (i32, FinalWords) {
+        // Opened while the launcher lives; its directory goes with it.
+        let words = std::fs::File::open(self.file("/dev/termination-log")).unwrap();
+        let ended = async {
+            loop {
+                match self.process.try_wait().unwrap() {
+                    Some(status) => return status.code().unwrap(),
+                    None => sleep(STEP).await,
+                }
+            }
+        };
+        let code = timeout(PATIENCE, ended).await.expect("the launcher ends");
+        (code, serde_json::from_reader(words).unwrap())
+    }
+}
+
+impl Drop for Pod {
+    fn drop(&mut self) {
+        // The launcher is pid 1: everything in its namespace ends with it.
+        if self.launcher != 0 && self.child() == Some(self.launcher) {
+            let _ = Command::new("kill").args(["-9", &self.launcher.to_string()]).status();
+        }
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Reports as they come.
+pub struct Events {
+    body: Incoming,
+    text: String,
+}
+
+impl Events {
+    /// The next report.
+    pub async fn next(&mut self) -> DomainReport {
+        timeout(PATIENCE, self.read()).await.expect("a report").expect("the stream goes on")
+    }
+
+    /// The last report: the stream ends with the guest.
+    pub async fn last(mut self) -> DomainReport {
+        let last = async {
+            let mut last = None;
+            while let Some(report) = self.read().await {
+                last = Some(report);
+            }
+            last.expect("there was a report")
+        };
+        let last = timeout(PATIENCE, last).await.expect("the guest ends");
+        assert!(matches!(last.state, DomainState::Off(_)));
+        last
+    }
+
+    async fn read(&mut self) -> Option<DomainReport> {
+        loop {
+            if let Some((line, rest)) = self.text.split_once('\n') {
+                let report = serde_json::from_str(line).unwrap();
+                self.text = rest.to_owned();
+                return Some(report);
+            }
+            let frame = self.body.frame().await?.unwrap();
+            self.text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
+        }
+    }
+}
