@@ -1,0 +1,111 @@
+//! Guests get defaults, wrong ones causes, and only components write a status.
+
+use ferrovirt_apiserver::auth::UserInfo;
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::fixture::{Cluster, GUESTS, HANDLER, admin};
+
+fn guest(name: &str) -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": name},
+        "spec": {"domain": {"memory": {"guest": "64Mi"}, "devices": {}}},
+    })
+}
+
+#[tokio::test]
+async fn a_new_guest_gets_its_defaults() {
+    let cluster = Cluster::start().await;
+    let mut wanted = guest("a");
+    wanted["status"] = json!({"phase": "Running", "nodeName": "elsewhere"});
+    let (code, made) = cluster.ask(admin(), Method::POST, GUESTS, &wanted).await;
+    assert_eq!(code, 201, "{made}");
+    assert_eq!(made["status"]["phase"], "Pending");
+    assert_eq!(made["status"]["nodeName"], Value::Null);
+    assert_eq!(made["spec"]["domain"]["devices"]["interfaces"][0]["bridge"], json!({}));
+    assert_eq!(made["metadata"]["finalizers"], json!(["kubevirt.io/foregroundDeleteVirtualMachine"]));
+    let identity = made["spec"]["domain"]["firmware"]["uuid"].as_str().unwrap();
+    assert_eq!(identity.len(), 36);
+}
+
+#[tokio::test]
+async fn the_configuration_of_the_cluster_counts() {
+    let cluster = Cluster::start().await;
+    let kubevirt = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"name": "kubevirt"},
+        "spec": {"configuration": {"network": {"defaultNetworkInterface": "masquerade"}}},
+    });
+    let path = "/apis/kubevirt.io/v1/namespaces/default/kubevirts";
+    assert_eq!(cluster.ask(admin(), Method::POST, path, &kubevirt).await.0, 201);
+    let (_, made) = cluster.ask(admin(), Method::POST, GUESTS, &guest("a")).await;
+    assert_eq!(made["spec"]["domain"]["devices"]["interfaces"][0]["masquerade"], json!({}));
+}
+
+#[tokio::test]
+async fn the_older_version_is_defaulted_too() {
+    let cluster = Cluster::start().await;
+    let mut wanted = guest("a");
+    wanted["apiVersion"] = "kubevirt.io/v1alpha3".into();
+    let (code, made) = cluster.ask(admin(), Method::POST, &GUESTS.replace("/v1/", "/v1alpha3/"), &wanted).await;
+    assert_eq!((code, &made["apiVersion"]), (201, &json!("kubevirt.io/v1alpha3")), "{made}");
+    assert_eq!(made["status"]["phase"], "Pending");
+}
+
+#[tokio::test]
+async fn a_wrong_guest_is_answered_with_all_causes() {
+    let cluster = Cluster::start().await;
+    let mut wrong = guest("a");
+    wrong["spec"]["domain"]["devices"]["disks"] = json!([{"name": "nowhere"}]);
+    wrong["spec"]["volumes"] = json!([{"name": "empty"}]);
+    wrong["metadata"]["labels"] = json!({"kubevirt.io/nodeName": "node1"});
+    let (code, status) = cluster.ask(admin(), Method::POST, GUESTS, &wrong).await;
+    assert_eq!(code, 422);
+    insta::assert_json_snapshot!(status);
+}
+
+#[tokio::test]
+async fn what_the_schema_refuses_is_refused_in_its_words() {
+    let cluster = Cluster::start().await;
+    let mut wrong = guest("a");
+    wrong["spec"]["architecture"] = "pdp11".into();
+    let (code, status) = cluster.ask(admin(), Method::POST, GUESTS, &wrong).await;
+    assert_eq!(code, 422);
+    assert_eq!(status["details"]["causes"][0]["field"], "spec.architecture", "{status}");
+}
+
+#[tokio::test]
+async fn users_change_neither_status_nor_spec() {
+    let cluster = Cluster::start().await;
+    cluster.ask(admin(), Method::POST, GUESTS, &guest("a")).await;
+    let path = format!("{GUESTS}/a");
+    let (_, stored) = cluster.ask(admin(), Method::GET, &path, &Value::Null).await;
+
+    let mut status = stored.clone();
+    status["status"]["nodeName"] = "mine".into();
+    status["metadata"]["labels"] = json!({"team": "red"});
+    let (code, kept) = cluster.ask(admin(), Method::PUT, &path, &status).await;
+    assert_eq!((code, &kept["status"]), (200, &stored["status"]), "{kept}");
+    assert_eq!(kept["metadata"]["labels"]["team"], "red");
+
+    let mut spec = kept.clone();
+    spec["spec"]["terminationGracePeriodSeconds"] = 1.into();
+    spec["metadata"]["labels"]["kubevirt.io/nodeName"] = "mine".into();
+    let (code, refused) = cluster.ask(admin(), Method::PUT, &path, &spec).await;
+    assert_eq!(code, 422);
+    let fields: Vec<&Value> =
+        refused["details"]["causes"].as_array().unwrap().iter().map(|cause| &cause["field"]).collect();
+    assert_eq!(fields, ["metadata.labels.kubevirt.io/nodeName", "spec"]);
+}
+
+#[tokio::test]
+async fn components_write_the_status() {
+    let cluster = Cluster::start().await;
+    cluster.ask(admin(), Method::POST, GUESTS, &guest("a")).await;
+    let path = format!("{GUESTS}/a");
+    let (_, mut stored) = cluster.ask(admin(), Method::GET, &path, &Value::Null).await;
+    stored["status"]["nodeName"] = "node1".into();
+    stored["metadata"]["labels"] = json!({"kubevirt.io/nodeName": "node1"});
+    let handler = UserInfo::new(HANDLER, ["system:masters"]);
+    let (code, written) = cluster.ask(handler, Method::PUT, &path, &stored).await;
+    assert_eq!((code, &written["status"]["nodeName"]), (200, &json!("node1")), "{written}");
+}
