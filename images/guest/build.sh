@@ -6,16 +6,17 @@
 #   guest.img             a raw disk that boots from BIOS and from EFI
 #   guest.tar             that disk as the container disk ferrovirt.io/guest:test (docker-archive)
 #   guest-kernel.tar      /boot/vmlinuz and /boot/initrd as ferrovirt.io/guest-kernel:test (docker-archive)
+#   guest-hostile.tar     a qcow2 that wants to read the host's /etc/passwd, as ferrovirt.io/guest-hostile:test (docker-archive)
 # Packages are downloaded and unpacked, never installed. A result is kept in ${FERROVIRT_CACHE:-~/.cache/ferrovirt}/guest under a hash of
 # this folder and of the packages' versions, and only copied from there when nothing has changed.
 set -euo pipefail
 
-[ $# = 1 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# = 1 ] || { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${FERROVIRT_CACHE:-$HOME/.cache/ferrovirt}/guest
-outputs=(vmlinuz initrd guest.img guest.tar guest-kernel.tar)
+outputs=(vmlinuz initrd guest.img guest.tar guest-kernel.tar guest-hostile.tar)
 
 # The kernel for cloud machines is small and unpacks fast; it knows virtio, and neither SATA nor emulated network cards.
 kernel_package=linux-image-cloud-amd64
@@ -41,7 +42,7 @@ command_line="console=tty0 console=ttyS0 quiet"
 
 say() { echo "guest: $*" >&2; }
 need() { command -v "$1" >/dev/null || { say "$1 is missing: install the package $2"; exit 1; }; }
-need apt-get apt; need dpkg-deb dpkg; need cpio cpio; need zstd zstd; need objcopy binutils; need busybox busybox-static
+need apt-get apt; need dpkg-deb dpkg; need cpio cpio; need zstd zstd; need objcopy binutils; need busybox busybox-static; need qemu-img qemu-utils
 
 # versions PACKAGE…: the versions that would be downloaded
 versions() { apt-cache policy "$@" | awk '/^[^ ]/ { name = $1 } /Candidate:/ { print name, $2 }'; }
@@ -176,6 +177,10 @@ cp "$work/vmlinuz" "$work/initrd" "$work/boot/boot/"
 chmod -R a+rX "$work/disk" "$work/boot"
 pack ferrovirt.io/guest:test "$work/disk" "$work/guest.tar"
 pack ferrovirt.io/guest-kernel:test "$work/boot" "$work/guest-kernel.tar"
+mkdir -p "$work/hostile/disk"
+qemu-img create -q -u -f qcow2 -F raw -b /etc/passwd "$work/hostile/disk/guest.qcow2" 64M
+chmod -R a+rX "$work/hostile"
+pack ferrovirt.io/guest-hostile:test "$work/hostile" "$work/guest-hostile.tar"
 
 # The last file marks a complete result.
 mkdir -p "$cache"
