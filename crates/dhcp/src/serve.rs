@@ -123,3 +123,18 @@ fn listen_error(server: &DhcpServer, port: u16) -> impl FnOnce(io::Error) -> Dhc
     let device = server.device.clone();
     move |source| DhcpError::Listen { device, port, source }
 }
+
+#[cfg(test)]
+mod tests {
+    use ferrovirt_launcher_rpc::network::DhcpV6;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_missing_device_is_named() {
+        let v6 = Some(DhcpV6 { address: Ipv6Addr::LOCALHOST, dns: Vec::new() });
+        let server = DhcpServer { device: "k6t-nowhere".to_owned(), v6, ..DhcpServer::default() };
+        let error = serve(server).await.unwrap_err();
+        assert!(matches!(&error, DhcpError::Listen { device, port: 547, .. } if device == "k6t-nowhere"), "{error}");
+    }
+}

@@ -158,7 +158,7 @@ fn silence_for_what_is_not_for_us() {
     let another = DhcpOption::ServerId(vec![0, 3, 0, 1, 9, 9, 9, 9, 9, 9]);
     let wanted = association(5, &[]);
     for message in [
-        client(MessageType::Solicit, &[wanted.clone()]),
+        client(MessageType::Solicit, std::slice::from_ref(&wanted)),
         client(MessageType::Solicit, &[id(), us(), wanted.clone()]),
         client(MessageType::Request, &[id(), wanted.clone()]),
         client(MessageType::Request, &[id(), another.clone(), wanted.clone()]),

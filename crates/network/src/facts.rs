@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn what_the_kernel_would_refuse_is_not_an_alias() {
         let mut link = link();
-        link.routes = vec![link.routes[0].clone(); 8];
+        link.routes = vec![link.routes[0].clone(); 12];
         assert_eq!(link.alias(), None);
     }
 

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
 use ferrovirt_api::VirtualMachineInstance;
-use ferrovirt_api::values::MacAddress;
+use ferrovirt_api::values::{CpuTopology, MacAddress};
 use ferrovirt_api::vmi::{DomainSpec, Interface, InterfaceModel, InterfaceState, Network, PodNetwork, PortProtocol};
 
 use crate::derived_mac;
@@ -118,30 +118,34 @@ pub fn plan(vmi: &VirtualMachineInstance) -> Result<Vec<InterfacePlan>, Unsuppor
         if !plans.is_empty() {
             return Err(Unsupported::new(field, "a second interface on the pod network; remove it"));
         }
-        plans.push(one(vmi, interface, pod, &field)?);
+        plans.push(one(vmi, interface, &pod, &field)?);
     }
     Ok(plans)
 }
 
+/// The pod network, and its place in the VMI.
+type PodField<'a> = (&'a PodNetwork, String);
+
 /// The pod network that an interface names.
-fn pod_network<'a>(networks: &'a [Network], card: &Interface, field: &str) -> Result<&'a PodNetwork, Unsupported> {
+fn pod_network<'a>(networks: &'a [Network], card: &Interface, field: &str) -> Result<PodField<'a>, Unsupported> {
     let found = networks.iter().enumerate().find(|(_, network)| network.name == card.name);
     let Some((index, network)) = found else {
         return Err(Unsupported::new(format!("{field}.name"), format!("there is no network {:?}", card.name)));
     };
-    network.pod.as_ref().ok_or_else(|| {
-        let kind = if network.multus.is_some() { "multus" } else { "resourceClaim" };
-        Unsupported::new(
-            format!("spec.networks[{index}].{kind}"),
-            "secondary networks are not supported yet; use the pod network",
-        )
-    })
+    match &network.pod {
+        Some(pod) => Ok((pod, format!("spec.networks[{index}].pod"))),
+        None => {
+            let kind = if network.multus.is_some() { "multus" } else { "resourceClaim" };
+            let problem = "secondary networks are not supported yet; use the pod network";
+            Err(Unsupported::new(format!("spec.networks[{index}].{kind}"), problem))
+        }
+    }
 }
 
 fn one(
     vmi: &VirtualMachineInstance,
     interface: &Interface,
-    pod: &PodNetwork,
+    pod: &PodField<'_>,
     field: &str,
 ) -> Result<InterfacePlan, Unsupported> {
     let binding = binding(interface, pod, field)?;
@@ -162,7 +166,7 @@ fn one(
     })
 }
 
-fn binding(interface: &Interface, pod: &PodNetwork, field: &str) -> Result<Binding, Unsupported> {
+fn binding(interface: &Interface, (pod, pod_field): &PodField<'_>, field: &str) -> Result<Binding, Unsupported> {
     const FIX: &str = "is not supported; use masquerade or bridge";
 
     let foreign = [
@@ -178,8 +182,8 @@ fn binding(interface: &Interface, pod: &PodNetwork, field: &str) -> Result<Bindi
     }
     match (&interface.masquerade, &interface.bridge) {
         (Some(_), None) => Ok(Binding::Masquerade(Masquerade {
-            v4: subnet(pod.vm_network_cidr.as_deref(), DEFAULT_V4, field, "vmNetworkCIDR")?,
-            v6: subnet(pod.vm_ipv6_network_cidr.as_deref(), DEFAULT_V6, field, "vmIPv6NetworkCIDR")?,
+            v4: subnet(pod.vm_network_cidr.as_deref(), DEFAULT_V4, &format!("{pod_field}.vmNetworkCIDR"))?,
+            v6: subnet(pod.vm_ipv6_network_cidr.as_deref(), DEFAULT_V6, &format!("{pod_field}.vmIPv6NetworkCIDR"))?,
             ports: ports(interface, field)?,
         })),
         (None, Some(_)) => Ok(Binding::Bridge),
@@ -188,12 +192,12 @@ fn binding(interface: &Interface, pod: &PodNetwork, field: &str) -> Result<Bindi
     }
 }
 
-fn subnet<A>(given: Option<&str>, default: &str, field: &str, name: &str) -> Result<Subnet<A>, Unsupported>
+fn subnet<A>(given: Option<&str>, default: &str, field: &str) -> Result<Subnet<A>, Unsupported>
 where
     Subnet<A>: std::str::FromStr<Err = SubnetError>,
 {
     let text = given.filter(|text| !text.is_empty()).unwrap_or(default);
-    text.parse().map_err(|error| Unsupported::new(format!("{name} of the pod network of {field}"), format!("{error}")))
+    text.parse().map_err(|error| Unsupported::new(field, format!("{error}")))
 }
 
 fn ports(interface: &Interface, field: &str) -> Result<Ports, Unsupported> {
@@ -250,7 +254,7 @@ fn queues(domain: &DomainSpec, interface: &Interface) -> u32 {
 fn virtual_cpus(domain: &DomainSpec) -> u32 {
     let cpu = domain.cpu.as_ref().filter(|cpu| cpu.sockets.or(cpu.cores).or(cpu.threads).is_some());
     if let Some(cpu) = cpu {
-        return cpu.topology().map_or(MOST_QUEUES, |topology| topology.vcpus());
+        return cpu.topology().map_or(MOST_QUEUES, CpuTopology::vcpus);
     }
     let amount = domain.resources.as_ref().and_then(|it| it.limits.get("cpu").or_else(|| it.requests.get("cpu")));
     amount.map_or(1, |amount| u32::try_from(amount.value()).unwrap_or(1))
