@@ -206,12 +206,14 @@ fn devices(vmi: &VirtualMachineInstance, config: &LauncherConfig) -> Vec<&'stati
     let devices = &vmi.spec.domain.devices;
     let is_virtio = |model: Option<InterfaceModel>| model.is_none_or(|model| model == InterfaceModel::Virtio);
     let has_network = !devices.interfaces.is_empty() || devices.autoattach_pod_interface.unwrap_or(true);
-    let has_virtio_network = has_network && devices.interfaces.iter().all(|interface| is_virtio(interface.model))
-        || devices.interfaces.iter().any(|interface| is_virtio(interface.model));
+    let uses_virtio = match devices.interfaces.as_slice() {
+        [] => has_network,
+        interfaces => interfaces.iter().any(|interface| is_virtio(interface.model)),
+    };
     let rows = [
         (KVM, hardware),
         (TUN, has_network),
-        (VHOST_NET, hardware && has_virtio_network),
+        (VHOST_NET, hardware && uses_virtio),
         (VHOST_VSOCK, devices.autoattach_vsock == Some(true)),
     ];
     rows.into_iter().filter(|(_, needed)| *needed).map(|(name, _)| name).collect()

@@ -1,5 +1,8 @@
 //! Launcher pods as a whole: golden ones for people to read, and what holds for all of them.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::needless_pass_by_value, reason = "a literal of JSON reads better without a reference")]
+
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::meta::VolumeMode;
 use ferrovirt_pods::{Acceleration, LauncherConfig, launcher_pod};

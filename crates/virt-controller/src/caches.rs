@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use ferrovirt_api::kubevirt::Configuration;
 use ferrovirt_api::{KubeVirt, VirtualMachineInstance};
 use ferrovirt_pods::claims_of;
 use ferrovirt_reconcile::controller::standard::owner_uid;
@@ -33,6 +32,8 @@ pub struct Caches {
     pub claims: Cache<PersistentVolumeClaim>,
     /// Nodes: their labels, and whether they have KVM.
     pub nodes: Cache<Node>,
+    /// Nodes by each of their labels, as `key=value`, and by the name of the resource that says KVM.
+    pub nodes_by_trait: Index<Node, String>,
     /// The cluster's configuration: one object, or none.
     pub kubevirts: Cache<KubeVirt>,
 }
@@ -51,6 +52,7 @@ impl Caches {
         let mut pods = Cache::<Pod>::builder();
         let pods_by_owner = pods.index(|pod: &Pod| owner_uid(pod).map(str::to_owned));
         let mut nodes = Cache::<Node>::builder();
+        let nodes_by_trait = nodes.index(traits);
         nodes.trim(trim_node);
         Self {
             vmis: vmis.build(),
@@ -59,6 +61,7 @@ impl Caches {
             pods_by_owner,
             claims: Cache::builder().build(),
             nodes: nodes.build(),
+            nodes_by_trait,
             kubevirts: Cache::builder().build(),
         }
     }
@@ -75,28 +78,31 @@ impl Caches {
         Ok(watches)
     }
 
-    /// The cluster's configuration; the defaults when nobody has made one.
-    pub fn configuration(&self) -> Configuration {
+    /// The cluster's configuration.
+    pub fn kubevirt(&self) -> Option<Arc<KubeVirt>> {
         // There may be one only; should there be more, everybody takes the same.
-        let first = self.kubevirts.all().into_iter().next();
-        first.and_then(|kubevirt| kubevirt.spec.configuration.clone()).unwrap_or_default()
+        self.kubevirts.all().into_iter().next()
     }
 
     /// Whether some node offers KVM.
     pub fn has_kvm(&self) -> bool {
-        self.nodes.all().iter().any(|node| offers_kvm(node))
+        self.nodes.count_by(&self.nodes_by_trait, KVM) > 0
     }
 
     /// Whether some node has the label.
     pub fn has_node_with(&self, key: &str, value: &str) -> bool {
-        let has = |node: &Arc<Node>| node.metadata.labels.as_ref()?.get(key).map(|found| found == value);
-        self.nodes.all().iter().any(|node| has(node).unwrap_or(false))
+        self.nodes.count_by(&self.nodes_by_trait, format!("{key}={value}").as_str()) > 0
     }
 }
 
 fn claim_keys(vmi: &VirtualMachineInstance) -> Vec<ObjectKey> {
     let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
     claims_of(vmi).map(|(_, claim)| ObjectKey::new(namespace, claim)).collect()
+}
+
+fn traits(node: &Node) -> Vec<String> {
+    let labels = node.metadata.labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));
+    labels.chain(offers_kvm(node).then(|| KVM.to_owned())).collect()
 }
 
 /// Nodes change with every heartbeat and carry long lists of images; a line of labels and one number are read.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrovirt_api::meta::{ConditionStatus, QosClass, find_condition};
+use ferrovirt_api::meta::{Condition, ConditionStatus, QosClass, find_condition};
 use ferrovirt_api::names::{conditions, finalizers, labels, reasons};
 use ferrovirt_api::vmi::VirtualMachineInstancePhase as Phase;
 use ferrovirt_pods::{LauncherConfig, claims_of, launcher_pod, pod_name};
@@ -91,7 +91,7 @@ fn launcher_config(view: &View) -> LauncherConfig {
         view.claims.iter().filter_map(|(name, claim)| Some((name.clone(), hand_over::volume_mode(claim.as_ref()?))));
     LauncherConfig {
         image: view.launcher_image.clone(),
-        cluster: view.cluster.clone(),
+        cluster: view.configuration(),
         acceleration: view.acceleration(),
         claims: modes.collect(),
     }
@@ -276,8 +276,7 @@ fn readiness(view: &View) -> (ConditionStatus, String, String) {
     if pod.metadata.deletion_timestamp.is_some() || pod_state::is_finished(pod) {
         return no(reasons::POD_TERMINATING, "the launcher pod is on its way out");
     }
-    let is_paused =
-        find_condition(&view.record.status.conditions, conditions::PAUSED).is_some_and(|paused| paused.is_true());
+    let is_paused = find_condition(&view.record.status.conditions, conditions::PAUSED).is_some_and(Condition::is_true);
     if phase(view) != Phase::Running || is_paused {
         return no(reasons::GUEST_NOT_RUNNING, "the guest does not run");
     }
@@ -372,7 +371,7 @@ fn report(view: &View, draft: Draft, note: Option<Note>, condition: &str) -> Dec
     }
 }
 
-fn said(condition: &ferrovirt_api::meta::Condition) -> (ConditionStatus, Option<String>, Option<String>) {
+fn said(condition: &Condition) -> (ConditionStatus, Option<String>, Option<String>) {
     (condition.status, condition.reason.clone(), condition.message.clone())
 }
 

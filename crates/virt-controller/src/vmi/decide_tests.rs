@@ -77,9 +77,10 @@ fn without_kvm_on_any_node_the_pod_asks_for_none() {
     };
     let mut view = view(guest("Pending"), vec![]);
     assert!(asks(&view));
-    view.cluster = serde_json::from_value(json!({"developerConfiguration": {"useEmulation": true}})).unwrap();
+    let emulate = json!({"spec": {"configuration": {"developerConfiguration": {"useEmulation": true}}}});
+    view.kubevirt = Some(Arc::new(serde_json::from_value(emulate).unwrap()));
     assert!(!asks(&view));
-    view.cluster = Default::default();
+    view.kubevirt = None;
     view.has_kvm = false;
     assert!(!asks(&view));
 }

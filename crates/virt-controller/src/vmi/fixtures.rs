@@ -51,6 +51,7 @@ pub(super) fn owned_guest(phase: &str) -> Value {
 }
 
 /// The guest's own pod, made a second ago.
+#[expect(clippy::needless_pass_by_value, reason = "a literal of JSON reads better without a reference")]
 pub(super) fn pod(node: Option<&str>, status: Value) -> Value {
     json!({
         "metadata": {
@@ -88,7 +89,7 @@ pub(super) fn view(vmi: Value, pods: Vec<Value>) -> View {
         vmi: Arc::new(vmi),
         pods: pods.collect(),
         claims: [].into(),
-        cluster: Default::default(),
+        kubevirt: None,
         launcher_image: "launcher:1".to_owned(),
         has_kvm: true,
         missing_node_labels: Vec::new(),

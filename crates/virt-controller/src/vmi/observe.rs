@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::kubevirt::Configuration;
 use ferrovirt_api::names::labels;
 use ferrovirt_api::vmi::VirtualMachineInstanceStatus;
+use ferrovirt_api::{KubeVirt, VirtualMachineInstance};
 use ferrovirt_pods::{Acceleration, claims_of};
 use ferrovirt_reconcile::ObjectKey;
 use jiff::Timestamp;
@@ -47,8 +47,8 @@ pub struct View {
     pub pods: Vec<Arc<Pod>>,
     /// The claims that the guest's volumes name, by name; `None` is missing.
     pub claims: BTreeMap<String, Option<Arc<PersistentVolumeClaim>>>,
-    /// The cluster's configuration.
-    pub cluster: Configuration,
+    /// The cluster's configuration, when somebody has made one.
+    pub kubevirt: Option<Arc<KubeVirt>>,
     /// Image of launcher pods.
     pub launcher_image: String,
     /// Some node offers KVM.
@@ -62,9 +62,16 @@ pub struct View {
 }
 
 impl View {
+    /// The cluster's configuration; the defaults when there is none.
+    pub fn configuration(&self) -> Configuration {
+        self.kubevirt.as_ref().and_then(|kubevirt| kubevirt.spec.configuration.clone()).unwrap_or_default()
+    }
+
     /// How guests run here: on the processor where some node can, unless the cluster wants emulation.
     pub fn acceleration(&self) -> Acceleration {
-        let emulate = self.cluster.developer_configuration.as_ref().is_some_and(|developer| developer.use_emulation);
+        let configuration = self.kubevirt.as_ref().and_then(|kubevirt| kubevirt.spec.configuration.as_ref());
+        let developer = configuration.and_then(|configuration| configuration.developer_configuration.as_ref());
+        let emulate = developer.is_some_and(|developer| developer.use_emulation);
         if self.has_kvm && !emulate { Acceleration::Hardware } else { Acceleration::Emulation }
     }
 }
@@ -76,7 +83,7 @@ pub(super) fn observe(caches: &Caches, key: &ObjectKey, launcher_image: &str, no
     Some(View {
         record: Record::of(&vmi),
         claims: claims.collect(),
-        cluster: caches.configuration(),
+        kubevirt: caches.kubevirt(),
         launcher_image: launcher_image.to_owned(),
         has_kvm: caches.has_kvm(),
         missing_node_labels: missing_node_labels(caches, &pods),
