@@ -1,0 +1,287 @@
+//! The pod's status as a kubelet reports it, from what became of its containers. No IO, no clock.
+
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
+    HostIP, Pod, PodCondition, PodIP, PodSpec, PodStatus,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::lifecycle::{Finished, Next};
+use super::record::{ContainerRecord, Stage, Termination};
+use crate::oci::resources;
+
+/// Prefix of container ids in a status: which runtime made them.
+const RUNTIME: &str = "crun://";
+
+/// Why a container is not running.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    /// One word.
+    pub reason: String,
+    /// A sentence.
+    pub message: Option<String>,
+}
+
+impl Waiting {
+    /// A reason with its sentence.
+    pub fn new(reason: &str, message: impl Into<Option<String>>) -> Self {
+        Self { reason: reason.to_owned(), message: message.into() }
+    }
+}
+
+/// One container as it is now.
+#[derive(Debug, Clone)]
+pub struct ContainerFacts<'a> {
+    /// As written in the pod.
+    pub container: &'a Container,
+    /// An init container.
+    pub init: bool,
+    /// What became of it.
+    pub record: &'a ContainerRecord,
+    /// Why it does not run, when it does not.
+    pub waiting: Option<&'a Waiting>,
+    /// Its startup probe, if any, was content.
+    pub started: bool,
+    /// Its readiness probe, if any, is content.
+    pub ready: bool,
+}
+
+/// Everything a status tells about.
+#[derive(Debug, Clone)]
+pub struct Facts<'a> {
+    /// The pod as last seen.
+    pub pod: &'a Pod,
+    /// Its containers, init containers first.
+    pub containers: &'a [ContainerFacts<'a>],
+    /// What comes next.
+    pub next: &'a Next,
+    /// The node's addresses.
+    pub host_addresses: &'a [IpAddr],
+    /// The pod's addresses, once it has some.
+    pub pod_addresses: &'a [IpAddr],
+    /// When the node took the pod up.
+    pub start_time: Timestamp,
+    /// A reason and message for the whole pod.
+    pub rejected: Option<&'a (String, String)>,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// The status.
+pub fn compute(facts: &Facts<'_>) -> PodStatus {
+    let phase = phase(facts);
+    let list = |init: bool| -> Vec<ContainerStatus> {
+        let of_kind = facts.containers.iter().filter(|container| container.init == init);
+        of_kind.map(|container| container_status(container, facts.next)).collect()
+    };
+    let (init, regular) = (list(true), list(false));
+    let old = facts.pod.status.clone().unwrap_or_default();
+    PodStatus {
+        conditions: Some(conditions(facts, phase, &regular)),
+        phase: Some(phase.to_owned()),
+        reason: facts.rejected.map(|(reason, _)| reason.clone()),
+        message: facts.rejected.map(|(_, message)| message.clone()),
+        host_ip: facts.host_addresses.first().map(ToString::to_string),
+        host_ips: some(facts.host_addresses.iter().map(|ip| HostIP { ip: ip.to_string() }).collect()),
+        pod_ip: facts.pod_addresses.first().map(ToString::to_string).or(old.pod_ip),
+        pod_ips: some(facts.pod_addresses.iter().map(|ip| PodIP { ip: ip.to_string() }).collect()).or(old.pod_ips),
+        start_time: old.start_time.or(Some(Time(facts.start_time))),
+        init_container_statuses: some(init),
+        container_statuses: some(regular),
+        qos_class: facts.pod.spec.as_ref().map(|spec| resources::quality(spec).to_owned()),
+        observed_generation: facts.pod.metadata.generation,
+        ..PodStatus::default()
+    }
+}
+
+fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
+    Some(list).filter(|list| !list.is_empty())
+}
+
+/// Whether a phase is the last one.
+pub fn is_final(phase: Option<&str>) -> bool {
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+fn phase(facts: &Facts<'_>) -> &'static str {
+    if facts.rejected.is_some() {
+        return "Failed";
+    }
+    match facts.next.finished {
+        Some(Finished::Succeeded) => return "Succeeded",
+        Some(Finished::Failed) => return "Failed",
+        None => {}
+    }
+    let regular = facts.containers.iter().filter(|container| !container.init);
+    let mut begun = regular.map(|container| {
+        !matches!(container.record.stage, Stage::New | Stage::Creating) || container.record.previous.is_some()
+    });
+    if facts.next.initialized && begun.all(|begun| begun) { "Running" } else { "Pending" }
+}
+
+fn terminated(end: &Termination) -> ContainerState {
+    ContainerState {
+        terminated: Some(ContainerStateTerminated {
+            container_id: Some(format!("{RUNTIME}{}", end.id)).filter(|_| !end.id.is_empty()),
+            exit_code: end.exit_code,
+            finished_at: Some(Time(end.finished_at)),
+            message: end.message.clone(),
+            reason: Some(end.reason.clone()),
+            signal: None,
+            started_at: end.started_at.map(Time),
+        }),
+        ..ContainerState::default()
+    }
+}
+
+fn waiting(reason: &str, message: Option<String>) -> ContainerState {
+    ContainerState {
+        waiting: Some(ContainerStateWaiting { reason: Some(reason.to_owned()), message }),
+        ..ContainerState::default()
+    }
+}
+
+fn container_status(facts: &ContainerFacts<'_>, next: &Next) -> ContainerStatus {
+    let record = facts.record;
+    let backing_off = next.backing_off.iter().any(|(name, _)| *name == facts.container.name);
+    let (state, before) = match &record.stage {
+        Stage::Running { started_at, .. } => {
+            let running = ContainerStateRunning { started_at: Some(Time(*started_at)) };
+            (ContainerState { running: Some(running), ..ContainerState::default() }, record.previous.as_ref())
+        }
+        Stage::Ended(end) if backing_off => {
+            let message = format!("back-off restarting failed container {}", facts.container.name);
+            (waiting("CrashLoopBackOff", Some(message)), Some(end))
+        }
+        Stage::Ended(end) => match facts.waiting {
+            Some(reason) => (waiting(&reason.reason, reason.message.clone()), Some(end)),
+            None => (terminated(end), record.previous.as_ref()),
+        },
+        Stage::New | Stage::Creating => {
+            let unready = if !facts.init && !next.initialized { "PodInitializing" } else { "ContainerCreating" };
+            let state = match facts.waiting {
+                Some(reason) => waiting(&reason.reason, reason.message.clone()),
+                None => waiting(unready, None),
+            };
+            (state, record.previous.as_ref())
+        }
+    };
+    let runs = record.is_running();
+    let done = facts.init && record.ended().is_some_and(|end| end.exit_code == 0);
+    ContainerStatus {
+        name: facts.container.name.clone(),
+        image: facts.container.image.clone().unwrap_or_default(),
+        image_id: record.image_id.clone(),
+        container_id: Some(format!("{RUNTIME}{}", record.id)).filter(|_| !record.id.is_empty()),
+        ready: (runs && facts.ready) || done,
+        started: Some(runs && facts.started),
+        restart_count: i32::try_from(record.attempt).unwrap_or(i32::MAX),
+        state: Some(state),
+        last_state: Some(before.map(terminated).unwrap_or_default()),
+        ..ContainerStatus::default()
+    }
+}
+
+/// A condition's value and, when it is not true, why.
+type Verdict = (bool, Option<(&'static str, Option<String>)>);
+
+fn conditions(facts: &Facts<'_>, phase: &str, regular: &[ContainerStatus]) -> Vec<PodCondition> {
+    let unready: Vec<&str> = regular.iter().filter(|status| !status.ready).map(|status| status.name.as_str()).collect();
+    let network = !facts.pod_addresses.is_empty() && !is_final(Some(phase));
+    let initialized: Verdict = if facts.next.initialized || phase == "Succeeded" {
+        (true, (phase == "Succeeded").then_some(("PodCompleted", None)))
+    } else {
+        let open = facts
+            .containers
+            .iter()
+            .filter(|container| container.init && container.record.ended().is_none_or(|end| end.exit_code != 0));
+        let names: Vec<&str> = open.map(|container| container.container.name.as_str()).collect();
+        let message = format!("containers with incomplete status: [{}]", names.join(" "));
+        (false, Some(("ContainersNotInitialized", Some(message))))
+    };
+    let containers: Verdict = match phase {
+        "Succeeded" => (false, Some(("PodCompleted", None))),
+        "Failed" => (false, Some(("PodFailed", None))),
+        _ if unready.is_empty() => (true, None),
+        _ => {
+            let message = format!("containers with unready status: [{}]", unready.join(" "));
+            (false, Some(("ContainersNotReady", Some(message))))
+        }
+    };
+    let gates = open_gates(facts.pod);
+    let ready: Verdict = match &containers {
+        (true, _) if !gates.is_empty() => {
+            let message = format!("the status of pod readiness gate {:?} is not \"True\"", gates[0]);
+            (false, Some(("ReadinessGatesNotReady", Some(message))))
+        }
+        other => other.clone(),
+    };
+    let own = [
+        ("PodReadyToStartContainers", (network, None)),
+        ("Initialized", initialized),
+        ("Ready", ready),
+        ("ContainersReady", containers),
+    ];
+    let old = facts.pod.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+    let mut all: Vec<PodCondition> =
+        own.into_iter().map(|(kind, verdict)| condition(kind, verdict, &old, facts)).collect();
+    // Others have conditions of their own: the scheduler, whoever opens readiness gates.
+    all.extend(old.into_iter().filter(|condition| !OWN.contains(&condition.type_.as_str())));
+    if !all.iter().any(|condition| condition.type_ == "PodScheduled") {
+        all.push(condition("PodScheduled", (true, None), &[], facts));
+    }
+    all
+}
+
+const OWN: [&str; 4] = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"];
+
+fn condition(kind: &str, (value, why): Verdict, old: &[PodCondition], facts: &Facts<'_>) -> PodCondition {
+    let status = if value { "True" } else { "False" };
+    let before = old.iter().find(|condition| condition.type_ == kind && condition.status == status);
+    let (reason, message) = why.map_or((None, None), |(reason, message)| (Some(reason.to_owned()), message));
+    PodCondition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason,
+        message,
+        last_transition_time: before
+            .and_then(|condition| condition.last_transition_time.clone())
+            .or(Some(Time(facts.now))),
+        observed_generation: facts.pod.metadata.generation,
+        ..PodCondition::default()
+    }
+}
+
+/// Readiness gates that nobody opened.
+fn open_gates(pod: &Pod) -> Vec<String> {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let open: Vec<&str> =
+        conditions.filter(|condition| condition.status == "True").map(|condition| condition.type_.as_str()).collect();
+    let gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
+    gates.map(|gate| gate.condition_type.clone()).filter(|gate| !open.contains(&gate.as_str())).collect()
+}
+
+/// What this node does not do for anybody, and says so.
+pub fn unsupported(spec: &PodSpec) -> Option<String> {
+    let asked = [
+        (spec.host_network == Some(true), "hostNetwork"),
+        (spec.host_pid == Some(true), "hostPID"),
+        (spec.host_ipc == Some(true), "hostIPC"),
+        (spec.host_users == Some(false), "hostUsers: false"),
+        (spec.share_process_namespace == Some(true), "shareProcessNamespace"),
+    ];
+    if let Some((_, field)) = asked.iter().find(|(asked, _)| *asked) {
+        return Some(format!("this node runs no pods with {field}"));
+    }
+    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    for container in containers {
+        let privileged = container.security_context.as_ref().and_then(|context| context.privileged) == Some(true);
+        if privileged {
+            return Some(format!("container {}: this node runs no privileged containers", container.name));
+        }
+    }
+    None
+}

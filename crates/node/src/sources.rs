@@ -1,0 +1,139 @@
+//! What the node needs from others: images and networks. Traits, so that tests bring their own.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use futures::future::BoxFuture;
+
+/// When an image is fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PullPolicy {
+    /// Each time.
+    Always,
+    /// When it is not in the store.
+    IfNotPresent,
+    /// Not at all.
+    Never,
+}
+
+/// A user and password for a registry.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RegistryLogin {
+    /// The registry's host, as in an image's reference.
+    pub registry: String,
+    /// The user.
+    pub user: String,
+    /// The password.
+    pub password: String,
+}
+
+/// An unpacked image.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Image {
+    /// `sha256:…`
+    pub digest: String,
+    /// Its file tree, read-only and shared.
+    pub root: PathBuf,
+    /// Program.
+    pub entrypoint: Vec<String>,
+    /// Arguments.
+    pub command: Vec<String>,
+    /// `NAME=value`
+    pub environment: Vec<String>,
+    /// `user[:group]`, names or numbers; empty for root.
+    pub user: String,
+    /// Where it starts.
+    pub working_directory: String,
+    /// What asks it to end.
+    pub stop_signal: Option<String>,
+}
+
+/// Why there is no image.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageProblem {
+    /// The reference makes no sense.
+    #[error("image reference {reference:?} is not valid: {reason}")]
+    Reference {
+        /// As written.
+        reference: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// It is not in the store and may not be fetched.
+    #[error("image {0} is not on this machine and its pull policy is Never")]
+    NotPresent(String),
+    /// It could not be fetched or unpacked.
+    #[error("{0}")]
+    Pull(String),
+}
+
+/// Where images come from.
+pub trait ImageSource: Send + Sync {
+    /// Finds or fetches an image. `logins` are tried where the registry asks for one.
+    fn resolve<'a>(
+        &'a self,
+        reference: &'a str,
+        policy: PullPolicy,
+        logins: &'a [RegistryLogin],
+    ) -> BoxFuture<'a, Result<Image, ImageProblem>>;
+}
+
+/// A pod's network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodNetwork {
+    /// The network namespace.
+    pub namespace: PathBuf,
+    /// The pod's addresses; the first is `podIP`.
+    pub addresses: Vec<IpAddr>,
+    /// Name servers.
+    pub dns_servers: Vec<IpAddr>,
+    /// Search list.
+    pub dns_searches: Vec<String>,
+}
+
+/// Where networks come from.
+pub trait PodNetworks: Send + Sync {
+    /// Makes the network of a pod, or finds the one it has.
+    fn attach<'a>(&'a self, uid: &'a str) -> BoxFuture<'a, Result<PodNetwork, String>>;
+    /// Takes it away; one that is not there is fine.
+    fn detach<'a>(&'a self, uid: &'a str) -> BoxFuture<'a, Result<(), String>>;
+    /// The uids of all pods that have one.
+    fn attached(&self) -> Result<Vec<String>, String>;
+}
+
+/// The whole chain of causes in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.ends_with(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        cause = inner.source();
+    }
+    text
+}
+
+impl PodNetworks for ferrovirt_cluster_network::Node {
+    fn attach<'a>(&'a self, uid: &'a str) -> BoxFuture<'a, Result<PodNetwork, String>> {
+        Box::pin(async move {
+            let network = self.attach_pod(uid).await.map_err(|error| chain(&error))?;
+            Ok(PodNetwork {
+                namespace: network.netns,
+                addresses: network.addresses.iter().map(|network| network.address).collect(),
+                dns_servers: network.dns_servers,
+                dns_searches: network.dns_searches,
+            })
+        })
+    }
+
+    fn detach<'a>(&'a self, uid: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move { self.detach_pod(uid).await.map_err(|error| chain(&error)) })
+    }
+
+    fn attached(&self) -> Result<Vec<String>, String> {
+        let pods = self.pods().map_err(|error| chain(&error))?;
+        Ok(pods.into_iter().map(|pod| pod.uid).collect())
+    }
+}
