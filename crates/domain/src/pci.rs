@@ -8,8 +8,8 @@
 //! 00:01.0           video
 //! 00:02.0 … 0d.7    root ports 1 to 96, one bus each: 1 to 4 for network cards 1 to 4, 5 to 12 for virtio disks 1 to 8,
 //!                   13 to 16 for cards 5 to 8, 17 to 24 for disks 9 to 16, and so on
-//! 00:0e.0 … 1c.7    what is never plugged while the guest runs, see [`Role`]
-//! 00:1d.0, 1e.0     bridges for transitional virtio devices, which cannot sit in a PCI Express port
+//! 00:0e.0 … 1b.7    what is never plugged while the guest runs, see [`Role`]
+//! 00:1d.0, 1e.0     ports of the bridges for transitional virtio devices, which cannot sit in a PCI Express port themselves
 //! 00:1f.x           the chipset
 //! ```
 //!
@@ -31,11 +31,12 @@ const LAST_PORT: u8 = 96;
 /// Ports come in blocks of so many for cards and so many for disks.
 const CARDS_PER_BLOCK: usize = 4;
 const DISKS_PER_BLOCK: usize = 8;
-/// Buses of the bridges for transitional devices; root ports come after them.
-const CARD_BRIDGE: u8 = 1;
-const DISK_BRIDGE: u8 = 2;
+/// Buses 1 and 2 are ports with a bridge in each, which are buses 3 and 4; the other root ports come after them.
 const BRIDGES: u8 = 2;
-const BRIDGE_SLOT: u8 = 0x1c;
+const CARD_BRIDGE: u8 = 3;
+const DISK_BRIDGE: u8 = 4;
+/// The first slot after the devices of bus 0.
+const BRIDGE_SLOT: u8 = 0x1d;
 /// A bridge has slots 1 to 31.
 const SLOTS_PER_BRIDGE: usize = 31;
 const SMALL_GUEST: u64 = 2 << 30;
@@ -188,7 +189,7 @@ impl Places {
         let free = match place.bus {
             0 => {
                 !(FIRST_PORT_SLOT..FIRST_PORT_SLOT + LAST_PORT / PORTS_PER_SLOT).contains(&place.slot)
-                    && (1..BRIDGE_SLOT).contains(&place.slot)
+                    && (1..BRIDGE_SLOT - 1).contains(&place.slot)
             }
             bus => (first..=last).contains(&bus) && place.slot == 0 && place.function == 0,
         };
@@ -209,7 +210,7 @@ impl Places {
 
     /// The bus of root port 1.
     fn first_bus(&self) -> u8 {
-        if self.transitional { BRIDGES + 1 } else { 1 }
+        if self.transitional { 2 * BRIDGES + 1 } else { 1 }
     }
 
     /// How many root ports a guest with so much memory has.
@@ -231,7 +232,7 @@ impl Places {
         let root = Controller { kind: "pci", index: 0, model: Some("pcie-root"), ..Controller::default() };
         let mut controllers = vec![root];
         if self.transitional {
-            controllers.extend((1..=BRIDGES).map(bridge));
+            controllers.extend((0..BRIDGES).map(bridge_port).chain((0..BRIDGES).map(bridge)));
         }
         let first = self.first_bus();
         controllers.extend((1..=self.ports(memory, hotplug)).map(|port| root_port(port, first - 1 + port)));
@@ -239,11 +240,15 @@ impl Places {
     }
 }
 
-fn bridge(bus: u8) -> Controller {
-    let place = Place { bus: 0, slot: BRIDGE_SLOT + bus, function: 0 };
+fn bridge_port(number: u8) -> Controller {
+    port_at(Place { bus: 0, slot: BRIDGE_SLOT + number, function: 0 }, LAST_PORT + 1 + number, number + 1)
+}
+
+fn bridge(number: u8) -> Controller {
+    let place = Place { bus: number + 1, slot: 0, function: 0 };
     Controller {
         kind: "pci",
-        index: bus.into(),
+        index: (BRIDGES + number + 1).into(),
         model: Some("pcie-to-pci-bridge"),
         hardware: Some(Named { name: "pcie-pci-bridge" }),
         address: Some(place.address(false)),
@@ -253,15 +258,19 @@ fn bridge(bus: u8) -> Controller {
 
 fn root_port(port: u8, bus: u8) -> Controller {
     let slot = FIRST_PORT_SLOT + (port - 1) / PORTS_PER_SLOT;
-    let function = (port - 1) % PORTS_PER_SLOT;
-    let target = PortTarget { chassis: port.into(), port: format!("0x{:x}", slot * PORTS_PER_SLOT + function) };
+    port_at(Place { bus: 0, slot, function: (port - 1) % PORTS_PER_SLOT }, port, bus)
+}
+
+/// A root port; chassis and port number make it known to the guest's hotplug driver.
+fn port_at(place: Place, chassis: u8, bus: u8) -> Controller {
+    let port = format!("0x{:x}", place.slot * PORTS_PER_SLOT + place.function);
     Controller {
         kind: "pci",
         index: bus.into(),
         model: Some("pcie-root-port"),
         hardware: Some(Named { name: "pcie-root-port" }),
-        target: Some(target),
-        address: Some(Place { bus: 0, slot, function }.address(function == 0)),
+        target: Some(PortTarget { chassis: chassis.into(), port }),
+        address: Some(place.address(place.function == 0 && place.slot < BRIDGE_SLOT)),
         ..Controller::default()
     }
 }

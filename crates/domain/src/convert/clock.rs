@@ -1,6 +1,9 @@
 //! The guest's clock and timers.
 
-use ferrovirt_api::vmi::{CpuFeaturePolicy, HpetTickPolicy, PitTickPolicy, Timer as Timers};
+use ferrovirt_api::meta::FeatureState;
+use ferrovirt_api::vmi::{
+    CpuFeaturePolicy, HpetTickPolicy, PitTickPolicy, RtcTickPolicy, RtcTimerTrack, Timer as Timers,
+};
 
 use super::Guest;
 use crate::unsupported::Unsupported;
@@ -32,15 +35,14 @@ fn timers(wanted: &Timers) -> Result<Vec<Timer>, Unsupported> {
     };
     let mut timers = Vec::new();
     if let Some(rtc) = &wanted.rtc {
-        let (tickpolicy, track) =
-            (rtc.tick_policy.map(|policy| policy.as_str()), rtc.track.map(|track| track.as_str()));
+        let (tickpolicy, track) = (rtc.tick_policy.map(RtcTickPolicy::as_str), rtc.track.map(RtcTimerTrack::as_str));
         timers.push(Timer { tickpolicy, track, ..timer("rtc", rtc.present) });
     }
     if let Some(pit) = &wanted.pit {
         if pit.tick_policy == Some(PitTickPolicy::Catchup) {
             return Err(unknown_policy("pit", "catchup", "delay and discard"));
         }
-        let tickpolicy = pit.tick_policy.map(|policy| policy.as_str());
+        let tickpolicy = pit.tick_policy.map(PitTickPolicy::as_str);
         timers.push(Timer { tickpolicy, ..timer("pit", pit.present) });
     }
     if let Some(kvm) = &wanted.kvm {
@@ -50,7 +52,7 @@ fn timers(wanted: &Timers) -> Result<Vec<Timer>, Unsupported> {
         if let Some(policy) = hpet.tick_policy.filter(|policy| *policy != HpetTickPolicy::Delay) {
             return Err(unknown_policy("hpet", policy.as_str(), "delay"));
         }
-        let tickpolicy = hpet.tick_policy.map(|policy| policy.as_str());
+        let tickpolicy = hpet.tick_policy.map(HpetTickPolicy::as_str);
         timers.push(Timer { tickpolicy, ..timer("hpet", hpet.present) });
     }
     if let Some(hyperv) = &wanted.hyperv {
@@ -74,7 +76,7 @@ fn time_stamp_counter(guest: &Guest<'_>) -> Option<Timer> {
             .any(|feature| feature.name == "invtsc" && on(feature.policy.unwrap_or(CpuFeaturePolicy::Require)))
     });
     let hyperv = guest.spec.features.as_ref().and_then(|features| features.hyperv.as_ref());
-    let reenlightened = hyperv.and_then(|hyperv| hyperv.reenlightenment).is_some_and(|feature| feature.is_on());
+    let reenlightened = hyperv.and_then(|hyperv| hyperv.reenlightenment).is_some_and(FeatureState::is_on);
     let timer = Timer { name: "tsc", frequency: Some(frequency), ..Timer::default() };
     (invariant || reenlightened).then_some(timer)
 }

@@ -188,6 +188,10 @@ fn panics(guest: &Guest<'_>, places: &mut Places) -> Result<Vec<Panic>, Unsuppor
             PanicDeviceModel::Pvpanic => {
                 Panic { model: "pvpanic", address: Some(places.fixed(Role::Panic, 0, &path)?) }
             }
+            PanicDeviceModel::Hyperv if !guest.kvm() => {
+                let why = "it needs KVM, which this node does not have; isa works";
+                return Err(Unsupported::new(path, "hyperv", why));
+            }
             model => Panic { model: model.as_str(), address: None },
         });
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ferrovirt_api::meta::FeatureState;
 use ferrovirt_api::vmi::{Disk as Wanted, DiskBus, DiskErrorPolicy, DriverCache, DriverIo, TrayState};
 
 use super::iothreads::Threads;
@@ -273,7 +274,7 @@ fn block_io(
         }
         return Ok(Some(BlockIo { logical: custom.logical, physical: custom.physical, discard }));
     }
-    if !size.match_volume.is_some_and(|matching| matching.is_on()) {
+    if !size.match_volume.is_some_and(FeatureState::is_on) {
         return Ok(None);
     }
     let known = source.and_then(|source| source.block_size).ok_or_else(|| {

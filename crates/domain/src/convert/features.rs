@@ -86,5 +86,10 @@ fn hyperv(guest: &Guest<'_>, wanted: &FeatureHyperv) -> Result<Option<Hyperv>, U
         evmcs: wanted.evmcs.map(state),
     };
     let none = Hyperv { mode: "custom", ..Hyperv::default() };
-    Ok(Some(hyperv).filter(|hyperv| *hyperv != none))
+    let some = Some(hyperv).filter(|hyperv| *hyperv != none);
+    if some.is_some() && !guest.kvm() {
+        let why = "Hyper-V features need KVM, which this node does not have";
+        return Err(Unsupported::new("spec.domain.features.hyperv", "{…}", why));
+    }
+    Ok(some)
 }

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::values::CpuTopology;
-use ferrovirt_api::vmi::{DomainSpec, RebootPolicy};
+use ferrovirt_api::vmi::{Cpu, DomainSpec, RebootPolicy};
 use ferrovirt_launcher_rpc::disks::DiskTask;
 use ferrovirt_launcher_rpc::network::GuestLink;
 use ferrovirt_launcher_rpc::paths;
@@ -46,7 +46,7 @@ struct Guest<'a> {
 impl<'a> Guest<'a> {
     fn new(vmi: &'a VirtualMachineInstance, facts: &'a NodeFacts, links: &'a [GuestLink]) -> Result<Self, Unsupported> {
         let spec = &vmi.spec.domain;
-        let topology = spec.cpu.as_ref().map_or(Ok(CpuTopology::default()), |cpu| cpu.topology());
+        let topology = spec.cpu.as_ref().map_or(Ok(CpuTopology::default()), Cpu::topology);
         let topology = topology.map_err(|error| Unsupported::new("spec.domain.cpu", error, "use fewer CPUs"))?;
         Ok(Self { vmi, spec, facts, links, identity: Identity::of(vmi)?, memory: memory::guest(spec)?, topology })
     }

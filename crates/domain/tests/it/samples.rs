@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ferrovirt_api::VirtualMachineInstance;
-use ferrovirt_api::vmi::InterfaceState;
+use ferrovirt_api::vmi::{InterfaceModel, InterfaceState};
 use ferrovirt_domain::{Accelerator, Claim, HostCpu, NodeFacts, Version};
 use ferrovirt_launcher_rpc::network::GuestLink;
 
@@ -77,7 +77,7 @@ pub(crate) fn links(vmi: &VirtualMachineInstance) -> Vec<GuestLink> {
                 .as_ref()
                 .map_or_else(|| format!("02:00:00:00:00:{index:02x}"), ToString::to_string),
             mtu: 1500,
-            queues: if multiqueue { 2 } else { 1 },
+            queues: if multiqueue && matches!(interface.model, None | Some(InterfaceModel::Virtio)) { 2 } else { 1 },
             pod_interface: format!("eth{index}"),
             pod_addresses: Vec::new(),
             dhcp: None,
