@@ -334,10 +334,11 @@ fn let_go(view: &View, mut draft: Draft) -> Decision {
 
 /// What the record says when an action failed.
 pub(super) fn after_failure(view: &View, failure: &Failure) -> Option<Record> {
-    if failure.category().is_quiet() {
+    let is_leaving = view.vmi.metadata.deletion_timestamp.is_some();
+    let is_ours = is_leaving || matches!(phase(view), Phase::Pending | Phase::Scheduling);
+    if failure.category().is_quiet() || !is_ours {
         return None;
     }
-    let is_leaving = view.vmi.metadata.deletion_timestamp.is_some();
     let reason = if is_leaving { reasons::FAILED_DELETE } else { reasons::FAILED_CREATE };
     let mut draft = Draft::of(view);
     draft.set(conditions::SYNCHRONIZED, ConditionStatus::False, reason, &failure.message());

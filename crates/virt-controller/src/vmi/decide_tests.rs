@@ -495,6 +495,8 @@ fn a_refused_pod_is_told_and_a_lagging_cache_is_not() {
     let leaving = view(deleted(guest("Running")), vec![pod(Some(NODE), running())]);
     let record = after_failure(&leaving, &refused).unwrap();
     assert_eq!(said_of(&record.status, "Synchronized").1, "FailedDelete");
+    let owned = view(owned_guest("Running"), vec![]);
+    assert_eq!(after_failure(&owned, &refused), None, "nothing was to be created");
     let stale = Failure::new(Category::Conflict, "create pod", "changed");
     assert_eq!(after_failure(&creating, &stale), None);
 }
