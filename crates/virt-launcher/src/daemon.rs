@@ -17,6 +17,8 @@ use crate::reaper::{Children, Exit};
 
 /// How often the socket is tried while the daemon starts. It listens after about 100 ms; less costs CPU then, more costs every start.
 const CONNECT_INTERVAL: Duration = Duration::from_millis(5);
+/// How often a daemon that listens and refuses is tried.
+const OPEN_INTERVAL: Duration = Duration::from_secs(1);
 /// Pauses between restarts of a daemon that keeps dying: longer each time, so that a broken one does not eat the node.
 const RESTART_PAUSES: [Duration; 4] =
     [Duration::from_millis(50), Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(10)];
@@ -120,10 +122,13 @@ pub async fn supervise(daemon: Daemon, guest: Arc<Guest>, children: Children) {
         match children.spawn(&mut daemon.command()) {
             Ok(mut child) => {
                 let exit = attend(&daemon, &guest, &mut child.exit).await;
-                guest.set_libvirt(None);
+                guest.set_libvirt(Err(format!("{} ended with {exit} and is started again", daemon.name)));
                 tracing::warn!(%exit, "{} ended; it is started again, the guest goes on", daemon.name);
             }
-            Err(error) => tracing::error!(%error, "{} cannot be started", daemon.program.display()),
+            Err(error) => {
+                tracing::error!(%error, "{} cannot be started", daemon.program.display());
+                guest.set_libvirt(Err(format!("{} cannot be started: {error}", daemon.program.display())));
+            }
         }
         sleep(RESTART_PAUSES[deaths.min(RESTART_PAUSES.len() - 1)]).await;
         deaths += 1;
@@ -134,11 +139,13 @@ pub async fn supervise(daemon: Daemon, guest: Arc<Guest>, children: Children) {
 async fn attend(daemon: &Daemon, guest: &Arc<Guest>, exit: &mut oneshot::Receiver<Exit>) -> Exit {
     loop {
         let session = async {
-            let connection = connect(&daemon.socket()).await;
-            if let Err(error) = follow(guest, connection).await {
-                tracing::warn!(%error, "the connection to libvirt ended");
-            }
-            guest.set_libvirt(None);
+            let connection = connect(&daemon.socket(), guest).await;
+            let reason = follow(guest, connection)
+                .await
+                .err()
+                .map_or("it closed the connection".to_owned(), |error| error.to_string());
+            tracing::warn!(reason, "the connection to libvirt ended");
+            guest.set_libvirt(Err(reason));
             sleep(CONNECT_INTERVAL).await;
         };
         tokio::select! {
@@ -149,13 +156,16 @@ async fn attend(daemon: &Daemon, guest: &Arc<Guest>, exit: &mut oneshot::Receive
     }
 }
 
-async fn connect(socket: &Path) -> Connection {
+async fn connect(socket: &Path, guest: &Guest) -> Connection {
     loop {
         match Connection::open(socket, URI).await {
             Ok(connection) => return connection,
-            Err(Error::Connect { .. }) => {}
-            Err(error) => tracing::warn!(%error, "libvirt cannot be opened"),
+            Err(Error::Connect { .. }) => sleep(CONNECT_INTERVAL).await,
+            Err(error) => {
+                tracing::warn!(%error, "libvirt cannot be opened");
+                guest.set_libvirt(Err(error.to_string()));
+                sleep(OPEN_INTERVAL).await;
+            }
         }
-        sleep(CONNECT_INTERVAL).await;
     }
 }

@@ -9,6 +9,7 @@ use ferrovirt_libvirt::Shutdown;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::guest::Guest;
+use crate::life::Life;
 use crate::operations;
 
 /// Between presses of the power button. Guests overlook it while they boot, and some want it twice.
@@ -44,7 +45,7 @@ pub async fn bring_about(guest: Arc<Guest>) {
                 tracing::error!(%error, "the guest could not be killed");
             }
         } else {
-            guest.change(|life| life.give_up());
+            guest.change(Life::give_up);
         }
         sleep(KILL_INTERVAL).await;
     }
@@ -61,7 +62,7 @@ async fn press_button(guest: &Guest) {
             }
         }
         // Nothing will ever power off: there is no guest.
-        Err(_) if guest.life().is_absent() => guest.change(|life| life.give_up()),
+        Err(_) if guest.life().is_absent() => guest.change(Life::give_up),
         Err(reason) => tracing::info!(%reason, "the power button was not pressed"),
     }
 }
@@ -127,7 +128,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_guest_that_never_finishes_starting_is_given_up_at_the_deadline() {
         let guest = for_tests();
-        guest.change(|life| life.begin_start());
+        guest.change(Life::begin_start);
         tokio::spawn(bring_about(guest.clone()));
         guest.ask_to_end(Duration::from_secs(60));
         guest.done.notify_one();
@@ -139,7 +140,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_handlers_note_ends_the_wait() {
         let guest = for_tests();
-        guest.change(|life| life.give_up());
+        guest.change(Life::give_up);
         guest.done.notify_one();
         let start = Instant::now();
         wait(&guest).await;

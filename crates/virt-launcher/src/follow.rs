@@ -7,6 +7,7 @@ use ferrovirt_libvirt::{AgentState, Connection, Destroy, Domain, Error, Event, E
 use crate::agent;
 use crate::description::Description;
 use crate::guest::Guest;
+use crate::life::Life;
 
 const KINDS: [EventKind; 7] = [
     EventKind::Lifecycle,
@@ -30,7 +31,7 @@ pub async fn follow(guest: &Arc<Guest>, connection: Connection) -> Result<(), Er
     }
     // What happened while nobody listened is asked for; what happens from now on is in `events`.
     catch_up(guest, &connection).await?;
-    guest.set_libvirt(Some(connection.clone()));
+    guest.set_libvirt(Ok(connection.clone()));
     loop {
         match events.next().await {
             Ok(event) => handle(guest, &connection, event).await?,
@@ -53,7 +54,7 @@ async fn catch_up(guest: &Arc<Guest>, connection: &Connection) -> Result<(), Err
     match connection.lookup_uuid(&domain.uuid).await {
         Ok(found) => guest.set_domain(found),
         Err(error) if error.is_no_domain() => {
-            guest.change(|life| life.vanished());
+            guest.change(Life::vanished);
             return Ok(());
         }
         Err(error) => return Err(error),

@@ -11,11 +11,14 @@ use ferrovirt_libvirt::{Connection, Domain};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::description::Description;
 use crate::life::Life;
 use crate::refusal::Refused;
+
+/// How long a start waits for libvirt. It takes a second, or ten on a busy node without a capability cache.
+const LIBVIRT_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whom a launcher is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,8 +40,8 @@ pub struct Guest {
     pub identity: Identity,
     life: Mutex<Life>,
     report: watch::Sender<DomainReport>,
-    /// The connection to libvirt while there is one.
-    libvirt: watch::Sender<Option<Connection>>,
+    /// The connection to libvirt, or why there is none.
+    libvirt: watch::Sender<Result<Connection, String>>,
     domain: Mutex<Option<Domain>>,
     details: Mutex<AgentDetails>,
     /// When the guest is killed, once it was asked to power off.
@@ -67,7 +70,7 @@ impl Guest {
             identity,
             life: Mutex::default(),
             report: watch::channel(DomainReport::default()).0,
-            libvirt: watch::channel(None).0,
+            libvirt: watch::channel(Err("it was not started yet".to_owned())).0,
             domain: Mutex::default(),
             details: Mutex::default(),
             deadline: watch::channel(None).0,
@@ -137,28 +140,22 @@ impl Guest {
         change(&mut self.details.lock());
     }
 
-    /// libvirt is there, or is gone.
-    pub fn set_libvirt(&self, connection: Option<Connection>) {
-        self.libvirt.send_replace(connection);
+    /// libvirt is there, or is not for a reason.
+    pub fn set_libvirt(&self, libvirt: Result<Connection, String>) {
+        drop(self.libvirt.send_replace(libvirt));
     }
 
     /// The connection to libvirt, if there is one now.
-    pub fn libvirt(&self) -> Option<Connection> {
-        self.libvirt.borrow().clone()
+    pub fn libvirt(&self) -> Result<Connection, Refused> {
+        self.libvirt.borrow().clone().map_err(Refused::NoLibvirt)
     }
 
-    /// Waits for libvirt.
-    pub async fn wait_for_libvirt(&self) -> Connection {
+    /// Waits for libvirt, for a while.
+    pub async fn wait_for_libvirt(&self) -> Result<Connection, Refused> {
         let mut receiver = self.libvirt.subscribe();
-        loop {
-            if let Some(connection) = receiver.borrow_and_update().clone() {
-                return connection;
-            }
-            if receiver.changed().await.is_err() {
-                // The sender is in `self`, which is borrowed: this cannot happen, and waiting is right if it does.
-                std::future::pending::<()>().await;
-            }
-        }
+        // Both ways of giving up leave the reason in place.
+        let _ = timeout(LIBVIRT_PATIENCE, receiver.wait_for(Result::is_ok)).await;
+        self.libvirt()
     }
 
     /// The domain, once libvirt knows it.
@@ -177,7 +174,7 @@ impl Guest {
             return Err(Refused::NotRunning);
         }
         let domain = self.domain().ok_or(Refused::NotRunning)?;
-        Ok((self.libvirt().ok_or(Refused::NoLibvirt)?, domain))
+        Ok((self.libvirt()?, domain))
     }
 
     /// Asks for the end after `grace`. Asked again, the deadline can only come nearer.

@@ -7,6 +7,7 @@ use ferrovirt_libvirt::{Connection, Destroy, Domain, Reboot, Screenshot};
 use tokio::time::{sleep, timeout};
 
 use crate::guest::Guest;
+use crate::life::Life;
 use crate::refusal::Refused;
 
 /// How long a killed QEMU may write its caches.
@@ -112,7 +113,7 @@ pub async fn screenshot(guest: &Guest) -> Result<Screenshot, Refused> {
 /// Kills QEMU: politely first, so that it writes its caches.
 pub async fn kill(guest: &Guest) -> Result<(), Refused> {
     let (libvirt, domain) = guest.alive()?;
-    guest.change(|life| life.about_to_kill());
+    guest.change(Life::about_to_kill);
     match timeout(GRACEFUL_KILL, libvirt.destroy(&domain, Destroy::Graceful)).await {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(error)) if error.is_no_domain() || error.is_invalid_operation() => return Ok(()),

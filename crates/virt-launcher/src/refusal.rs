@@ -55,8 +55,8 @@ pub enum Refused {
     #[error("the guest is {0}")]
     WrongState(&'static str),
     /// libvirt is being started (again).
-    #[error("libvirt is not there yet: try again")]
-    NoLibvirt,
+    #[error("libvirt is not there: {0}")]
+    NoLibvirt(String),
     /// A call needs the guest agent.
     #[error("the guest agent is not connected: install and start qemu-guest-agent in the guest")]
     NoAgent,
@@ -92,7 +92,7 @@ impl Refused {
             Self::Start(_) => (StatusCode::INTERNAL_SERVER_ERROR, "StartFailed"),
             Self::NotRunning => (StatusCode::CONFLICT, "NotRunning"),
             Self::WrongState(_) => (StatusCode::CONFLICT, "WrongState"),
-            Self::NoLibvirt => (StatusCode::SERVICE_UNAVAILABLE, "NoLibvirt"),
+            Self::NoLibvirt(_) => (StatusCode::SERVICE_UNAVAILABLE, "NoLibvirt"),
             Self::NoAgent => (StatusCode::CONFLICT, "NoAgent"),
             Self::Libvirt(error) if error.is_invalid_operation() => (StatusCode::CONFLICT, "WrongState"),
             Self::Libvirt(error) if error.is_agent() => (StatusCode::BAD_GATEWAY, "AgentFailed"),

@@ -153,7 +153,7 @@ impl Server {
     /// Unpacks the cache and lets libvirt start; once it runs, nothing happens.
     async fn capabilities(&self, request: Request<Incoming>) -> Result<Answer, Refused> {
         let archive = read(request, ARCHIVE_MAX).await?;
-        if self.guest.libvirt().is_none() {
+        if self.guest.libvirt().is_err() {
             let directory = daemon::capability_directory();
             let path = directory.display().to_string();
             std::fs::create_dir_all(&directory).map_err(|source| Refused::Directory { path, source })?;

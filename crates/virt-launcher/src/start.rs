@@ -13,6 +13,7 @@ use tokio::sync::Mutex;
 use crate::disks;
 use crate::follow::refresh;
 use crate::guest::Guest;
+use crate::life::Life;
 use crate::reaper::Children;
 use crate::refusal::Refused;
 
@@ -41,12 +42,12 @@ impl Starter {
         }
         let _turn = self.turn.lock().await;
         guest.publish(|report| report.uid = Some(request.uid.clone()));
-        if guest.change(|life| life.begin_start()) {
+        if guest.change(Life::begin_start) {
             // A handler that calls without the cache gets a libvirt that makes its own.
             guest.libvirt_wanted.notify_one();
             if let Err(error) = self.attempt(request).await {
                 tracing::error!(%error, "the guest was not started");
-                guest.change(|life| life.start_failed());
+                guest.change(Life::start_failed);
                 return Err(error);
             }
         }
@@ -60,13 +61,24 @@ impl Starter {
         let (prepared, libvirt) =
             tokio::join!(disks::prepare(&self.children, &request.disks), guest.wait_for_libvirt());
         prepared?;
+        let libvirt = libvirt?;
         request.dhcp.iter().for_each(|server| serve_dhcp(guest, server));
         let domain = libvirt.define(&request.domain_xml).await.map_err(Refused::Define)?;
         guest.set_domain(domain.clone());
         let start = if request.paused { Start::Paused } else { Start::Running };
-        let domain = libvirt.create(&domain, start).await.map_err(Refused::Start)?;
-        self.created(&libvirt, domain, request.paused).await;
-        Ok(())
+        match libvirt.create(&domain, start).await {
+            Ok(domain) => {
+                self.created(&libvirt, domain, request.paused).await;
+                Ok(())
+            }
+            Err(error) => {
+                // The next try may come with another uuid, which libvirt would refuse for the same name.
+                if let Err(error) = libvirt.undefine(&domain).await {
+                    tracing::warn!(%error, "the domain that did not start is still defined");
+                }
+                Err(Refused::Start(error))
+            }
+        }
     }
 
     async fn created(&self, libvirt: &Connection, domain: Domain, paused: bool) {

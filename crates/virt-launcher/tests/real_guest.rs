@@ -117,7 +117,7 @@ async fn a_guest_without_grace_ends_as_asked() {
 
 #[tokio::test]
 async fn a_start_that_is_refused_says_why_and_can_be_repeated() {
-    let mut pod = Pod::start("30").await;
+    let pod = Pod::start("30").await;
     let mut wrong = start_request();
     wrong.uid = "somebody else".to_owned();
     assert_eq!(pod.refused(&wrong).await.reason, "WrongGuest");
@@ -126,9 +126,9 @@ async fn a_start_that_is_refused_says_why_and_can_be_repeated() {
     let Refusal { reason, message } = pod.refused(&missing).await;
     assert!(reason == "DiskNotUsable" && message.contains("data"), "{reason}: {message}");
     let mut unknown = start_request();
-    unknown.domain_xml = unknown.domain_xml.replace("machine='q35'", "machine='abacus'");
+    unknown.domain_xml = unknown.domain_xml.replace("machine='q35'", "machine='pc-q35-99.0'");
     let Refusal { reason, message } = pod.refused(&unknown).await;
-    assert!(reason == "DomainRefused" && message.contains("abacus"), "{reason}: {message}");
+    assert!(reason == "DomainRefused" && message.contains("pc-q35-99.0"), "{reason}: {message}");
     let mut huge = start_request();
     huge.domain_xml = huge.domain_xml.replace(">32<", ">99999999<");
     assert_eq!(pod.refused(&huge).await.reason, "StartFailed");

@@ -81,7 +81,7 @@ async fn poll(guest: Arc<Guest>) {
     let mut turns = Turn::all(Instant::now());
     loop {
         for turn in turns.iter_mut().filter(|turn| turn.due <= Instant::now()) {
-            if let (Some(libvirt), Some(domain)) = (guest.libvirt(), guest.domain()) {
+            if let (Ok(libvirt), Some(domain)) = (guest.libvirt(), guest.domain()) {
                 let agent = Agent { libvirt, domain };
                 agent.ask(turn.question, &guest).await;
             }

@@ -20,7 +20,7 @@ use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 
 /// The guest's uid.
-pub const UID: &str = "0f5a1d6c-8a3e-4b7c-9d55-2f1e0c9b7a66";
+pub(crate) const UID: &str = "0f5a1d6c-8a3e-4b7c-9d55-2f1e0c9b7a66";
 const NAME: &str = "default_guest";
 const PATIENCE: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(10);
@@ -35,7 +35,7 @@ const BOOT_SECTOR: [u8; 40] = [
 ];
 
 /// A start of the guest.
-pub fn start_request() -> StartRequest {
+pub(crate) fn start_request() -> StartRequest {
     let path = paths::volume_image("root");
     let domain_xml = format!(
         "<domain type='qemu'><name>{NAME}</name><memory unit='MiB'>32</memory><vcpu>1</vcpu>\
@@ -56,16 +56,18 @@ pub fn start_request() -> StartRequest {
 }
 
 /// A launcher that runs.
-pub struct Pod {
+pub(crate) struct Pod {
     /// `unshare`, which ends as the launcher does and takes it along.
     process: Child,
     /// The launcher, pid 1 in there.
     launcher: u32,
+    /// Opened while the launcher lives: its directory goes with it.
+    termination_log: Option<std::fs::File>,
 }
 
 impl Pod {
     /// Starts a launcher and waits for its socket.
-    pub async fn start(grace: &str) -> Self {
+    pub(crate) async fn start(grace: &str) -> Self {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pod/pod.sh");
         let boot_sector: String = BOOT_SECTOR.iter().map(|byte| format!("\\0{byte:03o}")).collect();
         let signature = format!("{}\\0125\\0252", "\\0000".repeat(510 - BOOT_SECTOR.len()));
@@ -76,7 +78,7 @@ impl Pod {
             .env("BOOT_SECTOR", boot_sector + &signature)
             .spawn()
             .unwrap();
-        let mut pod = Self { process, launcher: 0 };
+        let mut pod = Self { process, launcher: 0, termination_log: None };
         let ready = async {
             loop {
                 pod.launcher = pod.child().unwrap_or_default();
@@ -87,6 +89,7 @@ impl Pod {
             }
         };
         timeout(PATIENCE, ready).await.expect("the launcher listens");
+        pod.termination_log = Some(std::fs::File::open(pod.file("/dev/termination-log")).unwrap());
         pod
     }
 
@@ -119,57 +122,57 @@ impl Pod {
     }
 
     /// Makes a call.
-    pub async fn call(&self, method: &str, call: &str, body: &[u8]) -> (StatusCode, Bytes) {
+    pub(crate) async fn call(&self, method: &str, call: &str, body: &[u8]) -> (StatusCode, Bytes) {
         let response = timeout(PATIENCE, self.open(method, call, body, false)).await.expect(call);
         (response.status(), response.into_body().collect().await.unwrap().to_bytes())
     }
 
     /// Makes a call that may be refused.
-    pub async fn checked(&self, method: &str, call: &str, body: &[u8]) -> Result<Bytes, Refusal> {
+    pub(crate) async fn checked(&self, method: &str, call: &str, body: &[u8]) -> Result<Bytes, Refusal> {
         let (status, body) = self.call(method, call, body).await;
         if status.is_success() { Ok(body) } else { Err(serde_json::from_slice(&body).unwrap()) }
     }
 
     /// GETs.
-    pub async fn get<T: DeserializeOwned>(&self, call: &str) -> T {
+    pub(crate) async fn get<T: DeserializeOwned>(&self, call: &str) -> T {
         serde_json::from_slice(&self.checked("GET", call, &[]).await.unwrap()).unwrap()
     }
 
     /// PUTs.
-    pub async fn put(&self, call: &str, body: &[u8]) -> Result<Bytes, Refusal> {
+    pub(crate) async fn put(&self, call: &str, body: &[u8]) -> Result<Bytes, Refusal> {
         self.checked("PUT", call, body).await
     }
 
     /// POSTs without a body.
-    pub async fn post(&self, call: &str) -> Result<Bytes, Refusal> {
+    pub(crate) async fn post(&self, call: &str) -> Result<Bytes, Refusal> {
         self.checked("POST", call, &[]).await
     }
 
     /// Starts the guest.
-    pub async fn start_guest(&self, request: &StartRequest) -> DomainReport {
+    pub(crate) async fn start_guest(&self, request: &StartRequest) -> DomainReport {
         let body = self.put("domain", &serde_json::to_vec(request).unwrap()).await.unwrap();
         serde_json::from_slice(&body).unwrap()
     }
 
     /// Starts a guest that cannot be started.
-    pub async fn refused(&self, request: &StartRequest) -> Refusal {
+    pub(crate) async fn refused(&self, request: &StartRequest) -> Refusal {
         self.put("domain", &serde_json::to_vec(request).unwrap()).await.unwrap_err()
     }
 
     /// Follows the reports.
-    pub async fn events(&self) -> Events {
+    pub(crate) async fn events(&self) -> Events {
         Events { body: self.open("GET", "events", &[], false).await.into_body(), text: String::new() }
     }
 
     /// Opens a byte stream.
-    pub async fn stream(&self, call: &str) -> TokioIo<Upgraded> {
+    pub(crate) async fn stream(&self, call: &str) -> TokioIo<Upgraded> {
         let response = self.open("GET", call, &[], true).await;
         assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
         TokioIo::new(hyper::upgrade::on(response).await.unwrap())
     }
 
     /// The guest answers on its console. What is typed while it boots is lost, so it is typed until it answers.
-    pub async fn echo(&self, console: &mut TokioIo<Upgraded>) {
+    pub(crate) async fn echo(&self, console: &mut TokioIo<Upgraded>) {
         let answered = async {
             loop {
                 console.write_all(b"#").await.unwrap();
@@ -187,13 +190,13 @@ impl Pod {
     }
 
     /// The guest goes on where it was paused, on the same console.
-    pub async fn echo_after_unpause(&self, console: &mut TokioIo<Upgraded>) {
+    pub(crate) async fn echo_after_unpause(&self, console: &mut TokioIo<Upgraded>) {
         self.post("unpause").await.unwrap();
         self.echo(console).await;
     }
 
     /// Repeats a call until libvirt is there again.
-    pub async fn until_done(&self, call: &str) {
+    pub(crate) async fn until_done(&self, call: &str) {
         let done = async {
             while let Err(refusal) = self.post(call).await {
                 assert!(["NoLibvirt", "LibvirtFailed"].contains(&refusal.reason.as_str()), "{}", refusal.message);
@@ -204,7 +207,7 @@ impl Pod {
     }
 
     /// Kills libvirt and waits until the launcher has started another.
-    pub async fn kill_libvirt(&self) {
+    pub(crate) async fn kill_libvirt(&self) {
         let file = self.file(&format!("{}/libvirtd.pid", paths::LIBVIRT));
         let before = std::fs::read_to_string(&file).unwrap();
         self.kill_inside(&before);
@@ -217,7 +220,7 @@ impl Pod {
     }
 
     /// Kills QEMU.
-    pub fn kill_qemu(&self) {
+    pub(crate) fn kill_qemu(&self) {
         let file = self.file(&format!("{}/qemu/run/{NAME}.pid", paths::LIBVIRT));
         self.kill_inside(&std::fs::read_to_string(file).unwrap());
     }
@@ -230,14 +233,12 @@ impl Pod {
     }
 
     /// Sends SIGTERM to the launcher.
-    pub fn terminate(&self) {
+    pub(crate) fn terminate(&self) {
         assert!(Command::new("kill").arg(self.launcher.to_string()).status().unwrap().success());
     }
 
     /// Waits for the launcher's end: its code and its last words.
-    pub async fn end(&mut self) -> (i32, FinalWords) {
-        // Opened while the launcher lives; its directory goes with it.
-        let words = std::fs::File::open(self.file("/dev/termination-log")).unwrap();
+    pub(crate) async fn end(&mut self) -> (i32, FinalWords) {
         let ended = async {
             loop {
                 match self.process.try_wait().unwrap() {
@@ -247,7 +248,7 @@ impl Pod {
             }
         };
         let code = timeout(PATIENCE, ended).await.expect("the launcher ends");
-        (code, serde_json::from_reader(words).unwrap())
+        (code, serde_json::from_reader(self.termination_log.take().unwrap()).unwrap())
     }
 }
 
@@ -263,19 +264,19 @@ impl Drop for Pod {
 }
 
 /// Reports as they come.
-pub struct Events {
+pub(crate) struct Events {
     body: Incoming,
     text: String,
 }
 
 impl Events {
     /// The next report.
-    pub async fn next(&mut self) -> DomainReport {
+    pub(crate) async fn next(&mut self) -> DomainReport {
         timeout(PATIENCE, self.read()).await.expect("a report").expect("the stream goes on")
     }
 
     /// The last report: the stream ends with the guest.
-    pub async fn last(mut self) -> DomainReport {
+    pub(crate) async fn last(mut self) -> DomainReport {
         let last = async {
             let mut last = None;
             while let Some(report) = self.read().await {

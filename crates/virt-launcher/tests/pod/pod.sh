@@ -1,4 +1,4 @@
-# What a node runtime does for a launcher pod, as far as the launcher cares: private directories, devices and a passwd entry, then uid 107
+# What a node runtime does for a launcher pod, as far as the launcher cares: private directories, devices and entries in passwd and group, then uid 107
 # without capabilities as pid 1. Runs in new mount and pid namespaces: nothing of it stays.
 # Usage: pod.sh LAUNCHER ARGUMENT...
 set -e
@@ -10,6 +10,9 @@ chown -R 107:107 /run/kubevirt-private /run/kubevirt /run/kubevirt-ephemeral-dis
 cp /etc/passwd /run/passwd
 echo 'qemu:x:107:107::/:/bin/false' >> /run/passwd
 mount --bind /run/passwd /etc/passwd
+cp /etc/group /run/group
+echo 'qemu:x:107:' >> /run/group
+mount --bind /run/group /etc/group
 # Without /dev/kvm, so that the guest is emulated on every machine.
 for device in null zero full random urandom; do
     touch /run/dev/$device
