@@ -1,8 +1,12 @@
 //! What the processes around a guest need besides the guest's own memory.
 //!
 //! Too little, and the kernel kills guests of a full node; too much, and nodes stand half empty. So each figure says where it
-//! comes from. "Measured" is the proportional set size (PSS: shared pages are split among those who share them) of one guest
-//! alone on an x86-64 node with libvirt 9.0 and QEMU 7.2, rounded up; more guests on the node share more and need less.
+//! comes from:
+//!
+//! - *measured*: the proportional set size (PSS: shared pages are split among those who share them) of single runs on one x86-64
+//!   machine without KVM, with libvirt 9.0, QEMU 7.2 and a guest of 96 MiB;
+//! - *derived*: follows from how something works;
+//! - *assumed*: nobody has measured it here yet. Replace it when somebody has.
 
 use ferrovirt_api::VirtualMachineInstance;
 
@@ -11,31 +15,31 @@ use crate::{Acceleration, LauncherConfig};
 
 const MIB: u64 = 1 << 20;
 
-/// The launcher itself: one single-threaded process. Its bound is 8 MiB, which a test of the machine suite holds it to.
+/// The launcher itself. Assumed: the bound that it is written for, not what it was seen to use.
 const LAUNCHER: u64 = 8 * MIB;
-/// libvirt in session mode: measured 26 MiB alone, 16 MiB next to a second one.
+/// libvirt in session mode. Measured: 26 MB alone, 16 MB next to a second one.
 const LIBVIRT: u64 = 28 * MIB;
-/// QEMU before the guest runs: measured 42 MiB. Code, device models, its heap.
+/// QEMU before the guest runs: code, device models, its heap. Measured: 42 MB.
 const QEMU: u64 = 44 * MIB;
-/// Each virtual CPU: a thread's stack in use, its registers and, with hardware, the kernel's shadow of them. Measured 1 to 2 MiB
-/// idle; the rest is what a busy device queue of that CPU adds.
+/// Each virtual CPU: its thread, and with hardware the kernel's copy of its state. Assumed: KubeVirt's figure.
 const VCPU: u64 = 8 * MIB;
-/// Each thread for disk IO: its stack and the requests in flight.
+/// Each thread for disk IO: its stack and the requests in flight. Assumed.
 const IO_THREAD: u64 = 4 * MIB;
-/// The kernel maps each 2 MiB of the guest by one 4 KiB page of page table: 1/512 of the memory.
+/// Derived: a 4 KiB page of page table maps 2 MiB of the guest, which is 1/512 of the memory.
 const PAGE_TABLE_DIVISOR: u64 = 512;
-/// A display: 16 MiB of video memory, and as much for the copies that VNC compares.
+/// A display. Derived: 16 MiB of video memory; assumed: as much again for the copies that VNC compares.
 const GRAPHICS: u64 = 32 * MIB;
-/// swtpm, a process of its own: measured 5 MiB idle; it keeps the state that a guest stores in it in memory.
+/// swtpm, a process of its own. Measured: 5 MiB before any guest used it; assumed: the rest, for what a guest stores in it.
 const TPM: u64 = 12 * MIB;
 
-/// The most that QEMU's translated code may take when instructions are emulated.
+/// The most that QEMU's translated code shall take when instructions are emulated.
 ///
-/// By default QEMU takes up to an eighth of the host's memory or 1 GiB, whichever is less, which no honest reservation covers; a
-/// domain says less with `<tb-cache unit='MiB'>`. A kernel with a small user land fills about 50 MiB, a distribution about 100;
-/// a full cache is thrown away and filled again.
+/// By default QEMU takes up to an eighth of the host's memory or 1 GiB, whichever is less, which no reservation of a sensible size
+/// covers. **This figure is a bound only when the domain says so too**, with `<tb-cache unit='MiB'>`; a full cache is thrown away
+/// and filled again. The size is assumed. What is measured: QEMU with a booted guest of 96 MiB had 196 MB in all, and 182 MB with a
+/// cache of 32 MiB.
 pub const TRANSLATION_CACHE: u64 = 128 * MIB;
-/// What QEMU keeps outside of the cache to find translated code: measured about a fifth of it.
+/// What QEMU keeps outside of the cache to find translated code. Assumed.
 const TRANSLATION_INDEX: u64 = TRANSLATION_CACHE / 4;
 
 /// Bytes that the pod needs besides the guest's memory.
