@@ -11,7 +11,7 @@
 # this folder and of the packages' versions, and only copied from there when nothing has changed.
 set -euo pipefail
 
-[ $# = 1 ] || { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# = 1 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -53,8 +53,8 @@ kernel=$(kernel_of)
 [ -n "$kernel" ] || { say "no $kernel_package: this needs Debian's package sources"; exit 1; }
 key=$({
   cd "$here"
-  find . -type f -print0 | sort -z | xargs -0 sha256sum
-  find . -type f -perm -u+x | sort
+  find build.sh rootfs -type f -print0 | sort -z | xargs -0 sha256sum
+  find build.sh rootfs -type f -perm -u+x | sort
   versions "$kernel" "${guest_packages[@]}" "${tool_packages[@]}"
 } | sha256sum | cut -c1-16)
 
