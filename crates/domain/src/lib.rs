@@ -7,7 +7,7 @@
 //! ```
 //!
 //! * The same input gives the same document, to the byte: on every node, after every restart.
-//! * Every device has an address that we chose ([`pci`]), so a device stays where it is when others come and go.
+//! * Every device has an address that we chose (`pci.rs`), so a device stays where it is when others come and go.
 //! * Nothing is dropped in silence: what cannot be had is [`Unsupported`], with the field, its value and the reason.
 //! * Images are never probed: the format is always said, and what is below an overlay is either said or written by the launcher.
 //!

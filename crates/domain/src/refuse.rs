@@ -5,6 +5,8 @@ use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::names::annotations;
 use ferrovirt_api::vmi::{AccessCredential, Architecture, Devices, DomainSpec, Interface, MemLockRequirement};
 
+use serde_json::Value;
+
 use crate::unsupported::Unsupported;
 
 type Outcome = Result<(), Unsupported>;
@@ -32,7 +34,33 @@ pub(crate) fn refuse(vmi: &VirtualMachineInstance) -> Outcome {
     }
     domain(&spec.domain)?;
     devices(&spec.domain.devices)?;
+    if let Ok(fields) = serde_json::to_value(&spec.domain) {
+        unprintable(&fields, "spec.domain")?;
+    }
+    if let Some(ignition) = vmi.metadata.annotations.as_ref().and_then(|all| all.get(annotations::IGNITION_DATA)) {
+        unprintable(&Value::from(ignition.as_str()), &format!("metadata.annotations[{}]", annotations::IGNITION_DATA))?;
+    }
     spec.domain.devices.interfaces.iter().try_for_each(interface)
+}
+
+/// Characters that XML cannot hold, not even escaped: libvirt would only say that the document is broken.
+fn unprintable(value: &Value, path: &str) -> Outcome {
+    let broken = |character: &char| {
+        (character.is_control() && !['\n', '\t', '\r'].contains(character))
+            || ['\u{fffe}', '\u{ffff}'].contains(character)
+    };
+    match value {
+        Value::String(text) => text.chars().find(broken).map_or(Ok(()), |character| {
+            Err(Unsupported::new(path, character.escape_unicode(), "control characters cannot be used here"))
+        }),
+        Value::Array(items) => {
+            items.iter().enumerate().try_for_each(|(index, item)| unprintable(item, &format!("{path}[{index}]")))
+        }
+        Value::Object(fields) => {
+            fields.iter().try_for_each(|(name, field)| unprintable(field, &format!("{path}.{name}")))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
+    }
 }
 
 fn access_credential(index: usize, credential: &AccessCredential) -> Outcome {

@@ -39,6 +39,7 @@ const DOMAIN: &[Refusal] = &[
     ),
     ("firmware: {acpi: {msdmNameRef: x}}", "spec.domain.firmware.acpi.msdmNameRef", "libvirt is 9.0"),
     ("firmware: {acpi: {slicNameRef: x}}", "spec.domain.firmware.acpi.slicNameRef", "secret volume"),
+    ("chassis: {asset: \"a\\u0001\"}", "spec.domain.chassis.asset", "control characters"),
     ("clock: {timer: {pit: {tickPolicy: catchup}}}", "spec.domain.clock.timer.pit.tickPolicy", "discard"),
     ("clock: {timer: {hpet: {tickPolicy: merge}}}", "spec.domain.clock.timer.hpet.tickPolicy", "delay"),
     ("ioThreadsPolicy: supplementalPool", "spec.domain.ioThreads.supplementalPoolThreadCount", "number of threads"),
