@@ -59,18 +59,38 @@ pub async fn run(
     clock: Clock,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let (mut watches, guests, queue) = wire(&client, &config, launchers, wiring, &clock)?;
-    let synced = watches.synced();
+    let (watches, guests, queue) = wire(&client, &config, launchers, wiring, &clock)?;
     tokio::spawn(node::run(client, config.node.clone(), config.facts.clone(), clock, stop.clone()));
     let server = server::serve(&config.socket, guests.clone(), stop.clone());
+    tokio::select! {
+        () = work(watches, guests, queue, stop) => Ok(()),
+        served = server => Ok(served?),
+    }
+}
+
+/// The guests alone, without labels for the node and a socket for virt-api: what a simulation runs.
+pub async fn run_guests(
+    client: Client,
+    config: &Config,
+    launchers: Arc<dyn Launchers>,
+    wiring: Arc<dyn Wiring>,
+    clock: Clock,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let (watches, guests, queue) = wire(&client, config, launchers, wiring, &clock)?;
+    work(watches, guests, queue, stop).await;
+    Ok(())
+}
+
+async fn work(mut watches: Watches, guests: Guests, queue: Queue<ObjectKey>, stop: CancellationToken) {
+    let synced = watches.synced();
     let work = async {
         synced.await;
-        Runner::new(guests, queue).workers(16).run(stop.clone()).await;
+        Runner::new(guests, queue).workers(16).run(stop).await;
     };
     tokio::select! {
-        () = watches.run() => Ok(()),
-        () = work => Ok(()),
-        served = server => Ok(served?),
+        () = watches.run() => {}
+        () = work => {}
     }
 }
 

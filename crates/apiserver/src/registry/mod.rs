@@ -17,6 +17,7 @@ use crate::status::Subject;
 use crate::strategy::Strategy;
 
 /// One served resource of one version.
+#[derive(Clone)]
 pub struct Resource {
     /// API group, empty for core.
     pub group: Arc<str>,

@@ -1,0 +1,151 @@
+//! virt-handler's way to the simulated launchers of its node.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrovirt_api::VirtualMachineInstance;
+use ferrovirt_launcher_rpc::messages::{DomainReport, DomainState, StartRequest};
+use ferrovirt_launcher_rpc::network::GuestLink;
+use ferrovirt_virt_handler::launcher::{Answer, Command, Launcher, LauncherError, Launchers, Stream};
+use ferrovirt_virt_handler::wiring::{Wiring, WiringError};
+use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream, StreamExt};
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::component::Life;
+use crate::machine::Process;
+use crate::world::World;
+
+/// The launchers of one node, for one life of its virt-handler.
+pub(crate) struct NodeLaunchers {
+    pub(crate) world: Arc<World>,
+    pub(crate) node: usize,
+    pub(crate) life: Life,
+}
+
+impl Launchers for NodeLaunchers {
+    fn connect<'a>(&'a self, pod_uid: &'a str) -> Answer<'a, Arc<dyn Launcher>> {
+        Box::pin(async move {
+            self.world.pause(1..10).await;
+            self.life.or_never().await;
+            let process = self.world.machine.process(pod_uid);
+            let process = process.filter(|process| process.node == self.node && process.ended().is_none());
+            let process = process.ok_or_else(|| LauncherError::Unreachable("no process".to_owned()))?;
+            let connected = Connected { world: self.world.clone(), process, life: self.life.clone() };
+            Ok(Arc::new(connected) as Arc<dyn Launcher>)
+        })
+    }
+}
+
+struct Connected {
+    world: Arc<World>,
+    process: Arc<Process>,
+    life: Life,
+}
+
+impl Connected {
+    /// A call travels, and arrives if both sides live.
+    async fn arrive(&self) -> Result<(), LauncherError> {
+        self.world.pause(1..10).await;
+        self.life.or_never().await;
+        match self.process.ended() {
+            Some(_) => Err(LauncherError::Unreachable("the process has ended".to_owned())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Launcher for Connected {
+    fn pid(&self) -> Option<i32> {
+        None
+    }
+
+    fn prepare(&self, _: Vec<u8>) -> Answer<'_, ()> {
+        Box::pin(self.arrive())
+    }
+
+    fn capabilities(&self) -> Answer<'_, Vec<u8>> {
+        Box::pin(async { Err(LauncherError::Protocol("there is nothing to keep".to_owned())) })
+    }
+
+    fn start(&self, request: StartRequest) -> Answer<'_, DomainReport> {
+        Box::pin(async move {
+            self.arrive().await?;
+            self.process.begin(&self.world, &request.uid);
+            let mut reports = self.process.reports();
+            let started = reports.wait_for(|report| report.state != DomainState::Starting).await;
+            let report = started.map_or_else(|_| self.process.report(), |report| report.clone());
+            self.arrive().await?;
+            Ok(report)
+        })
+    }
+
+    fn events(&self) -> Answer<'_, BoxStream<'static, DomainReport>> {
+        Box::pin(async move {
+            self.arrive().await?;
+            let mut reports = self.process.reports();
+            reports.mark_changed();
+            let (process, life, world) = (self.process.clone(), self.life.clone(), self.world.clone());
+            let events = stream::unfold(reports, move |mut reports| {
+                let (process, life, world) = (process.clone(), life.clone(), world.clone());
+                async move {
+                    loop {
+                        tokio::select! {
+                            changed = reports.changed() => changed.ok()?,
+                            // Connections end with the process at their other end.
+                            () = world.machine.ended.notified() => {
+                                if process.ended().is_some() {
+                                    return None;
+                                }
+                                continue;
+                            }
+                        }
+                        world.pause(1..10).await;
+                        life.or_never().await;
+                        let report = reports.borrow_and_update().clone();
+                        return Some((report, reports));
+                    }
+                }
+            });
+            Ok(events.boxed())
+        })
+    }
+
+    fn command(&self, command: Command) -> Answer<'_, ()> {
+        Box::pin(async move {
+            self.arrive().await?;
+            self.world.note(|| format!("virt-handler tells {}: {command:?}", self.process.guest));
+            match command {
+                Command::Shutdown { grace_seconds } => {
+                    self.process.ask_to_end(&self.world, Duration::from_secs(grace_seconds), "virt-handler");
+                }
+                Command::Kill => self.process.kill(&self.world, "virt-handler"),
+                Command::Done => self.process.note_done(),
+                _ => {}
+            }
+            Ok(())
+        })
+    }
+
+    fn read(&self, _: &'static str) -> Answer<'_, (String, Vec<u8>)> {
+        Box::pin(async { Err(LauncherError::Protocol("nothing can be read here".to_owned())) })
+    }
+
+    fn open(&self, _: &'static str) -> Answer<'_, Box<dyn Stream>> {
+        Box::pin(async { Err(LauncherError::Protocol("nothing can be opened here".to_owned())) })
+    }
+}
+
+/// Guests without a network.
+pub(crate) struct NoLinks;
+
+impl Wiring for NoLinks {
+    fn links<'a>(
+        &'a self,
+        _: &'a VirtualMachineInstance,
+        _: &'a Pod,
+        _: &'a dyn Launcher,
+    ) -> BoxFuture<'a, Result<Vec<GuestLink>, WiringError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+}

@@ -1,0 +1,33 @@
+//! The simulation: the API server, the controllers and simulated nodes in one process, on a virtual clock and a seed.
+//!
+//! ```text
+//!   scenario (creates and deletes guests)      chaos (kills components, disturbs watches and requests)
+//!        │                                         │
+//!        ▼                                         ▼
+//!   ┌─ API server in memory ─────────────────────────────────────────────┐
+//!   └──▲──────────────▲─────────────────▲──────────────────▲─────────────┘
+//!      │ real         │ simulated       │ simulated        │ real
+//!   virt-controller  scheduler        kubelet ──starts──► launcher ◄── virt-handler
+//!                                        └────── machine: survives everything ──────┘
+//! ```
+//!
+//! What is under test is the real code of virt-controller and virt-handler; around it everything is simulated, and whatever happens
+//! follows from the seed: latencies, the moments at which components die, what watches do. The [`machine`] has the last word about
+//! guests, so it is where the promises are checked: never two live copies of a guest, no guest ended without a recorded intent, no
+//! second pod for a guest. At the end everything must have converged, whatever happened in between.
+//!
+//! [`simulate`] plays one [`Course`] to its end. A course that fails says how it went, and how to play it again.
+
+pub mod chaos;
+pub mod component;
+pub mod course;
+pub mod kubelet;
+pub mod launcher;
+pub mod machine;
+pub mod scheduler;
+pub mod server;
+pub mod simulation;
+pub mod world;
+
+pub use course::{Course, Fate, Kill};
+pub use simulation::{Outcome, Wrong, simulate};

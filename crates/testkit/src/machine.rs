@@ -1,0 +1,233 @@
+//! Processes and guests of all nodes. They survive the death of every component, and here the promises are checked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrovirt_launcher_rpc::messages::{DomainReport, DomainState, FinalWords, OffReason};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout};
+
+use crate::course::Fate;
+use crate::world::World;
+
+/// How long a launcher waits for somebody to note its guest's end.
+const DONE_PATIENCE: Duration = Duration::from_secs(15);
+
+/// The name of a node.
+pub fn node_name(index: usize) -> String {
+    format!("node{index}")
+}
+
+/// All processes.
+#[derive(Default)]
+pub struct Machine {
+    processes: Mutex<Vec<Arc<Process>>>,
+    fates: Mutex<Vec<(String, Fate)>>,
+    /// Some process ended.
+    pub ended: Notify,
+}
+
+/// One launcher with its guest, in one pod.
+pub struct Process {
+    /// The pod.
+    pub pod_uid: String,
+    /// Where it runs.
+    pub node: usize,
+    /// The guest's object.
+    pub guest: String,
+    /// The guest's uid.
+    pub guest_uid: String,
+    report: watch::Sender<DomainReport>,
+    deadline: watch::Sender<Option<Instant>>,
+    done: Notify,
+    words: Mutex<Option<FinalWords>>,
+}
+
+impl Machine {
+    /// Decides what a guest does by itself.
+    pub(crate) fn set_fate(&self, guest: &str, fate: Fate) {
+        self.fates.lock().push((guest.to_owned(), fate));
+    }
+
+    fn fate(&self, guest: &str) -> Fate {
+        self.fates.lock().iter().find(|(name, _)| name == guest).map_or(Fate::Obedient, |(_, fate)| *fate)
+    }
+
+    /// The process of a pod, also after its end.
+    pub fn process(&self, pod_uid: &str) -> Option<Arc<Process>> {
+        self.processes.lock().iter().find(|process| process.pod_uid == pod_uid).cloned()
+    }
+
+    /// Processes that have not ended.
+    pub fn living(&self) -> Vec<Arc<Process>> {
+        self.processes.lock().iter().filter(|process| process.words.lock().is_none()).cloned().collect()
+    }
+
+    /// Starts the launcher of a pod.
+    pub(crate) fn start(world: &Arc<World>, pod_uid: &str, node: usize, guest: &str, guest_uid: &str) {
+        let process = Arc::new(Process {
+            pod_uid: pod_uid.to_owned(),
+            node,
+            guest: guest.to_owned(),
+            guest_uid: guest_uid.to_owned(),
+            report: watch::Sender::new(DomainReport::default()),
+            deadline: watch::Sender::new(None),
+            done: Notify::new(),
+            words: Mutex::new(None),
+        });
+        world.note(|| format!("launcher of {guest} starts on {}", node_name(node)));
+        world.machine.processes.lock().push(process.clone());
+        tokio::spawn(live(world.clone(), process.clone()));
+        tokio::spawn(bring_about_the_end(world.clone(), process));
+    }
+}
+
+/// Whether a guest in this state may write to its disks.
+fn is_live(state: &DomainState) -> bool {
+    !matches!(state, DomainState::Absent | DomainState::Off(_))
+}
+
+impl Process {
+    /// What the launcher reports.
+    pub fn report(&self) -> DomainReport {
+        self.report.borrow().clone()
+    }
+
+    /// Follows the reports.
+    pub(crate) fn reports(&self) -> watch::Receiver<DomainReport> {
+        self.report.subscribe()
+    }
+
+    /// The last words of an ended process.
+    pub fn ended(&self) -> Option<FinalWords> {
+        self.words.lock().clone()
+    }
+
+    fn enter(&self, state: DomainState) {
+        self.report.send_modify(|report| report.state = state);
+    }
+
+    /// Begins to start the guest, unless there was a start before.
+    pub(crate) fn begin(self: &Arc<Self>, world: &Arc<World>, uid: &str) {
+        if self.report().state != DomainState::Absent {
+            return;
+        }
+        let rivals = world.machine.living();
+        let rival = rivals
+            .iter()
+            .find(|other| other.pod_uid != self.pod_uid && other.guest == self.guest && is_live(&other.report().state));
+        if let Some(rival) = rival {
+            world.broken(|| {
+                format!("two live copies of {}: in pods {} and {}", self.guest, rival.pod_uid, self.pod_uid)
+            });
+        }
+        if uid != self.guest_uid {
+            world.broken(|| format!("the launcher of {} was given another guest", self.guest));
+        }
+        self.report.send_modify(|report| {
+            report.uid = Some(uid.to_owned());
+            report.state = DomainState::Starting;
+        });
+        let (world, process) = (world.clone(), self.clone());
+        tokio::spawn(async move {
+            world.pause(50..2_000).await;
+            if process.report().state != DomainState::Starting {
+                return;
+            }
+            world.note(|| format!("guest {} runs", process.guest));
+            process.enter(DomainState::Running);
+            let end = match world.machine.fate(&process.guest) {
+                Fate::PowersOff => OffReason::Shutdown,
+                Fate::Crashes => OffReason::Crashed,
+                Fate::Obedient | Fate::Stubborn => return,
+            };
+            world.pause(100..8_000).await;
+            process.end(&world, end);
+        });
+    }
+
+    /// The guest is off; the first reason stays.
+    fn end(&self, world: &World, reason: OffReason) {
+        if !matches!(self.report().state, DomainState::Off(_)) {
+            world.note(|| format!("guest {} is off: {reason:?}", self.guest));
+            self.enter(DomainState::Off(reason));
+        }
+    }
+
+    /// Somebody wants the guest to end: it must have been asked for.
+    fn check_intent(&self, world: &World, who: &str) {
+        if is_live(&self.report().state) && !world.is_end_intended(&self.guest, &self.guest_uid) {
+            world.broken(|| format!("{who} ends the healthy guest {} without a recorded intent", self.guest));
+        }
+    }
+
+    /// The guest has this long to power off. Asked again, the deadline can only come nearer.
+    pub(crate) fn ask_to_end(&self, world: &World, grace: Duration, who: &str) {
+        self.check_intent(world, who);
+        let wanted = Instant::now() + grace;
+        self.deadline.send_if_modified(|deadline| {
+            let nearer = deadline.is_none_or(|before| wanted < before);
+            if nearer {
+                *deadline = Some(wanted);
+            }
+            nearer
+        });
+    }
+
+    /// The guest is killed.
+    pub(crate) fn kill(&self, world: &World, who: &str) {
+        self.check_intent(world, who);
+        let absent = self.report().state == DomainState::Absent;
+        self.end(world, if absent { OffReason::Failed } else { OffReason::Destroyed });
+    }
+
+    /// The end was noted.
+    pub(crate) fn note_done(&self) {
+        self.done.notify_one();
+    }
+}
+
+/// The process' life: it ends after its guest, when that was noted.
+async fn live(world: Arc<World>, process: Arc<Process>) {
+    let mut reports = process.reports();
+    let reason = loop {
+        if let DomainState::Off(reason) = reports.borrow_and_update().state {
+            break reason;
+        }
+        if reports.changed().await.is_err() {
+            return;
+        }
+    };
+    let _ = timeout(DONE_PATIENCE, process.done.notified()).await;
+    world.note(|| format!("launcher of {} exits", process.guest));
+    *process.words.lock() = Some(FinalWords { reason, message: "it was simulated".to_owned() });
+    world.machine.ended.notify_waiters();
+}
+
+/// What happens once the guest was asked to power off.
+async fn bring_about_the_end(world: Arc<World>, process: Arc<Process>) {
+    let mut deadlines = process.deadline.subscribe();
+    if deadlines.wait_for(Option::is_some).await.is_err() {
+        return;
+    }
+    if process.report().state == DomainState::Absent {
+        return process.end(&world, OffReason::Failed);
+    }
+    if !matches!(process.report().state, DomainState::Off(_) | DomainState::Starting) {
+        process.enter(DomainState::ShuttingDown);
+    }
+    let listens = world.machine.fate(&process.guest) != Fate::Stubborn;
+    let powers_off = Instant::now() + Duration::from_millis(world.roll(100..4_000));
+    loop {
+        let deadline = deadlines.borrow_and_update().unwrap_or_else(Instant::now);
+        let next = if listens { powers_off.min(deadline) } else { deadline };
+        tokio::select! {
+            () = tokio::time::sleep_until(next) => {
+                let in_time = listens && powers_off <= deadline;
+                return process.end(&world, if in_time { OffReason::Shutdown } else { OffReason::Destroyed });
+            }
+            changed = deadlines.changed() => if changed.is_err() { return },
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What all parts of a run share: the server, the clock, the machine, the dice, and the record of what happened.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ferrovirt_apiserver::server::Server;
+use ferrovirt_apiserver::status::ApiResult;
+use ferrovirt_apiserver::store::Revision;
+use ferrovirt_reconcile::Clock;
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::machine::Machine;
+
+/// Where guests live.
+pub const NAMESPACE: &str = "default";
+
+/// One run's world.
+pub struct World {
+    /// The API server.
+    pub server: Arc<Server>,
+    /// Virtual time.
+    pub clock: Clock,
+    /// Processes and guests.
+    pub machine: Machine,
+    /// Requests fail now and then.
+    pub flaky: AtomicBool,
+    /// Resources that are shown as they were at a revision.
+    rewound: Mutex<BTreeMap<&'static str, Revision>>,
+    start: Instant,
+    dice: Mutex<StdRng>,
+    record: Mutex<Vec<String>>,
+    broken: Mutex<Option<String>>,
+}
+
+impl World {
+    pub(crate) fn new(server: Arc<Server>, clock: Clock, seed: u64) -> Arc<Self> {
+        Arc::new(Self {
+            server,
+            clock,
+            machine: Machine::default(),
+            flaky: AtomicBool::new(false),
+            rewound: Mutex::default(),
+            start: Instant::now(),
+            dice: Mutex::new(StdRng::seed_from_u64(seed)),
+            record: Mutex::default(),
+            broken: Mutex::default(),
+        })
+    }
+
+    /// A number out of a range.
+    pub fn roll(&self, range: Range<u64>) -> u64 {
+        self.dice.lock().random_range(range)
+    }
+
+    /// Whether something happens that happens in so many of a hundred cases.
+    pub fn chance(&self, percent: u64) -> bool {
+        self.roll(0..100) < percent
+    }
+
+    /// Waits for a random time, in milliseconds.
+    pub async fn pause(&self, range: Range<u64>) {
+        let pause = self.roll(range);
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+    }
+
+    /// Notes what happened, for whoever reads about a failed run.
+    pub fn note(&self, what: impl FnOnce() -> String) {
+        self.record.lock().push(format!("{:9.3} {}", self.start.elapsed().as_secs_f64(), what()));
+    }
+
+    /// A promise was broken; the first one counts.
+    pub fn broken(&self, promise: impl FnOnce() -> String) {
+        let mut broken = self.broken.lock();
+        if broken.is_none() {
+            let promise = promise();
+            self.note(|| format!("BROKEN: {promise}"));
+            *broken = Some(promise);
+        }
+    }
+
+    /// The first promise that was broken.
+    pub fn first_broken(&self) -> Option<String> {
+        self.broken.lock().clone()
+    }
+
+    /// Everything that was noted.
+    pub fn record(&self) -> String {
+        self.record.lock().join("\n")
+    }
+
+    /// Whether a request fails now.
+    pub(crate) fn request_fails(&self) -> bool {
+        self.flaky.load(Ordering::Relaxed) && self.chance(20)
+    }
+
+    /// The guests as they are stored, whatever watches say.
+    pub fn guests(&self) -> Vec<Value> {
+        self.stored("kubevirt.io", "virtualmachineinstances")
+    }
+
+    /// The pods as they are stored.
+    pub fn pods(&self) -> Vec<Value> {
+        self.stored("", "pods")
+    }
+
+    fn stored(&self, group: &str, plural: &str) -> Vec<Value> {
+        let listed = || -> ApiResult<Vec<Value>> {
+            let all = self.server.internal(group, "v1", plural, "simulation")?;
+            Ok(all.list(Some(NAMESPACE)))
+        };
+        self.end_of_past();
+        let listed = listed().unwrap_or_default();
+        self.begin_of_past();
+        listed
+    }
+
+    /// From now on a resource is listed as it was at a revision; its watches break.
+    pub(crate) fn rewind(&self, resource: &'static str, past: Revision) {
+        self.rewound.lock().insert(resource, past);
+        self.begin_of_past();
+        self.server.store.faults().disconnect(resource);
+    }
+
+    /// The present again.
+    pub(crate) fn catch_up(&self, resource: &'static str) {
+        self.end_of_past();
+        self.rewound.lock().remove(resource);
+        self.begin_of_past();
+    }
+
+    /// Shows the present for a moment, whatever is rewound.
+    pub(crate) fn end_of_past(&self) {
+        for resource in self.rewound.lock().keys() {
+            self.server.store.faults().catch_up(resource);
+        }
+    }
+
+    /// The moment is over.
+    pub(crate) fn begin_of_past(&self) {
+        for (resource, past) in &*self.rewound.lock() {
+            self.server.store.faults().rewind(resource, *past);
+        }
+    }
+
+    /// Whether somebody has asked for the end of this guest, or it has ended, as far as its object knows.
+    pub fn is_end_intended(&self, name: &str, uid: &str) -> bool {
+        let guests = self.server.internal("kubevirt.io", "v1", "virtualmachineinstances", "simulation");
+        let stored = guests.ok().and_then(|guests| guests.get(NAMESPACE, name));
+        let Some(guest) = stored.filter(|guest| guest["metadata"]["uid"] == uid) else { return true };
+        let ended = matches!(guest["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+        ended || guest["metadata"]["deletionTimestamp"].is_string()
+    }
+
+    /// No guest has two pods that may run.
+    pub(crate) fn check_children(&self) {
+        let mut owners: Vec<String> = Vec::new();
+        for pod in self.pods() {
+            let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+            let owner = pod["metadata"]["ownerReferences"][0]["uid"].as_str().unwrap_or_default().to_owned();
+            if ended {
+                continue;
+            }
+            if owners.contains(&owner) {
+                self.broken(|| format!("a guest has two pods: {}", pod["metadata"]["name"]));
+            }
+            owners.push(owner);
+        }
+    }
+}
