@@ -19,7 +19,7 @@ pub(super) const DISKS_PER_SATA: u32 = 6;
 /// Ports of the USB controller; disks use them from the first one on, input devices from the last one down.
 pub(super) const USB_PORTS: u32 = 15;
 /// libvirt knows the granularity of discards from here on.
-const DISCARD_GRANULARITY: Version = Version(11, 6);
+const DISCARD_GRANULARITY: Version = Version(9, 7);
 
 /// What the guest sees a volume as.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -11,8 +11,8 @@ use crate::unsupported::Unsupported;
 use crate::xml::interface::{AcpiIndex, Driver, Interface, Mac, Mtu, Rom, Tap};
 use crate::xml::{Address, Alias, Boot, State, Typed};
 
-/// QEMU has the card `igb` from here on.
-const IGB: Version = Version(8, 0);
+/// libvirt and QEMU have the card `igb` from here on.
+const IGB: (Version, Version) = (Version(9, 3), Version(8, 0));
 
 /// All cards that are plugged, in the order of the specification.
 pub(super) fn interfaces(guest: &Guest<'_>, places: &mut Places) -> Result<Vec<Interface>, Unsupported> {
@@ -78,8 +78,12 @@ fn interface(guest: &Guest<'_>, wanted: &Wanted, address: Address) -> Result<Int
     let link = link(guest, wanted)
         .ok_or_else(|| Unsupported::new(&path, &wanted.name, "no network link was set up for this interface"))?;
     let model = wanted.model.unwrap_or(InterfaceModel::Virtio);
-    if model == InterfaceModel::Igb && guest.facts.qemu < IGB {
-        let why = format!("this node's QEMU is {}, {IGB} is needed; e1000e is close to it", guest.facts.qemu);
+    let (libvirt, qemu) = (guest.facts.libvirt, guest.facts.qemu);
+    if model == InterfaceModel::Igb && (libvirt < IGB.0 || qemu < IGB.1) {
+        let why = format!(
+            "this node has libvirt {libvirt} and QEMU {qemu}, {} and {} are needed; e1000e is close to it",
+            IGB.0, IGB.1
+        );
         return Err(Unsupported::new(format!("{path}.model"), "igb", why));
     }
     let virtio = model == InterfaceModel::Virtio;

@@ -10,8 +10,8 @@ use crate::unsupported::Unsupported;
 
 /// `auto` makes at most so many threads for each CPU of the guest.
 const THREADS_PER_CPU: u32 = 2;
-/// libvirt spreads one disk over many threads from here on.
-const MANY_THREADS_PER_DISK: Version = Version(10, 0);
+/// libvirt and QEMU spread one disk over many threads from here on.
+const MANY_THREADS_PER_DISK: (Version, Version) = (Version(10, 0), Version(9, 0));
 
 /// The guest's IO threads, counted from 1.
 #[derive(Debug, Default, PartialEq)]
@@ -64,7 +64,7 @@ pub(super) fn plan(guest: &Guest<'_>) -> Result<Threads, Unsupported> {
     Ok(Threads { count: shared + count(&dedicated), by_disk })
 }
 
-/// All disks use all threads of a pool; an older libvirt gives each disk one of them in turn.
+/// All disks use all threads of a pool; with older programs each disk gets one of them in turn.
 fn pool(guest: &Guest<'_>, disks: Vec<String>) -> Result<Threads, Unsupported> {
     let wanted = guest.spec.io_threads.as_ref().and_then(|threads| threads.supplemental_pool_thread_count);
     let count = wanted.filter(|count| *count > 0).ok_or_else(|| {
@@ -72,7 +72,8 @@ fn pool(guest: &Guest<'_>, disks: Vec<String>) -> Result<Threads, Unsupported> {
         Unsupported::new(path, wanted.unwrap_or(0), "the policy supplementalPool needs a number of threads")
     })?;
     let all: Vec<u32> = (1..=count).collect();
-    let many = guest.facts.libvirt >= MANY_THREADS_PER_DISK;
+    let (libvirt, qemu) = MANY_THREADS_PER_DISK;
+    let many = guest.facts.libvirt >= libvirt && guest.facts.qemu >= qemu;
     let turn = (1..=count).cycle();
     let threads = disks.into_iter().zip(turn).map(|(disk, next)| (disk, if many { all.clone() } else { vec![next] }));
     Ok(Threads { count, by_disk: threads.collect() })

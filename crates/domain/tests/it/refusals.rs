@@ -107,7 +107,7 @@ const DEVICES: &[Refusal] = &[
     ("interfaces: [{name: lost, bridge: {}}]", "spec.domain.devices.interfaces[lost]", "no network link"),
     ("interfaces: [{name: fast, sriov: {}}]", "spec.domain.devices.interfaces[fast].sriov", "masquerade"),
     ("interfaces: [{name: p, binding: {name: x}}]", "spec.domain.devices.interfaces[p].binding", "masquerade"),
-    ("interfaces: [{name: igb, bridge: {}, model: igb}]", "spec.domain.devices.interfaces[igb].model", "QEMU is 7.2"),
+    ("interfaces: [{name: igb, bridge: {}, model: igb}]", "spec.domain.devices.interfaces[igb].model", "QEMU 7.2"),
 ];
 
 const VOLUMES: &str = "
