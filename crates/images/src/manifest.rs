@@ -120,6 +120,9 @@ pub struct ImageConfig {
     /// Where the command starts.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub working_dir: String,
+    /// What asks it to end, such as `SIGQUIT`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_signal: Option<String>,
 }
 
 /// Builders write `null` for what is empty.

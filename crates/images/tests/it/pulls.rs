@@ -167,6 +167,8 @@ fn compress(scene: &Scene, compress: impl Fn(&[u8]) -> Vec<u8>) {
     manifests.insert("v1".to_owned(), index.to_string().into_bytes());
 }
 
+type Compress = fn(&[u8]) -> Vec<u8>;
+
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     encoder.write_all(bytes).unwrap();
@@ -185,7 +187,7 @@ fn frames(bytes: &[u8]) -> Vec<u8> {
 
 #[tokio::test]
 async fn compressed_layers_are_unpacked() {
-    let kinds: [fn(&[u8]) -> Vec<u8>; 3] = [gzip, zstd, frames];
+    let kinds: [Compress; 3] = [gzip, zstd, frames];
     for kind in kinds {
         let scene = Scene::new(Guard::Open, false).await;
         compress(&scene, kind);
