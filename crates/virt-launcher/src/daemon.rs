@@ -84,7 +84,7 @@ impl Daemon {
 
 /// The capability cache of this launcher's libvirt.
 pub fn capability_directory() -> PathBuf {
-    Path::new(paths::PRIVATE).join("libvirt/qemu/capabilities")
+    Path::new(paths::PRIVATE).join("libvirt/qemu/cache/capabilities")
 }
 
 /// Only this user's processes reach the socket's directory, and threads cost memory.

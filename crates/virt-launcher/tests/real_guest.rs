@@ -76,6 +76,21 @@ async fn a_guest_that_powers_off_succeeds() {
 }
 
 #[tokio::test]
+async fn a_capability_cache_that_is_handed_over_is_used() {
+    let probed = Pod::start("30").await;
+    probed.start_guest(&start_request()).await;
+    let archive = probed.capability_archive();
+    assert!(!archive.is_empty());
+    let warm = Pod::start("30").await;
+    warm.put("capabilities", &archive).await.unwrap();
+    let handed = warm.capability_files();
+    warm.start_guest(&start_request()).await;
+    // libvirt would have replaced what it does not believe.
+    assert_eq!(warm.capability_files(), handed);
+    assert_eq!(warm.put("capabilities", &archive).await.unwrap(), "");
+}
+
+#[tokio::test]
 async fn a_guest_that_panics_fails() {
     let mut pod = Pod::start("30").await;
     pod.start_guest(&start_request()).await;

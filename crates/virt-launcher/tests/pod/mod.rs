@@ -1,5 +1,6 @@
 //! A launcher in namespaces of its own, and its handler's end of the socket.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -230,6 +231,24 @@ impl Pod {
         let mut kill = Command::new("nsenter");
         kill.args(["--pid", "--mount", "--target", &launcher, "kill", "-9", pid.trim()]);
         assert!(kill.status().unwrap().success());
+    }
+
+    /// What a node takes from a launcher that has probed QEMU.
+    pub(crate) fn capability_archive(&self) -> Vec<u8> {
+        let directory = self.file(&virt_launcher::daemon::capability_directory().to_string_lossy());
+        Command::new("tar").arg("-c").arg("-C").arg(directory).arg(".").output().unwrap().stdout
+    }
+
+    /// The capability files by name and inode; there is at least one.
+    pub(crate) fn capability_files(&self) -> Vec<(String, u64)> {
+        let directory = self.file(&virt_launcher::daemon::capability_directory().to_string_lossy());
+        let files = std::fs::read_dir(directory).unwrap().map(Result::unwrap);
+        let mut files: Vec<_> = files
+            .map(|file| (file.file_name().to_string_lossy().into_owned(), file.metadata().unwrap().ino()))
+            .collect();
+        files.sort();
+        assert!(!files.is_empty());
+        files
     }
 
     /// Sends SIGTERM to the launcher.
