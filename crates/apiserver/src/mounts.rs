@@ -3,6 +3,7 @@
 //! virt-api mounts `subresources.kubevirt.io` here, so its requests take the same authentication and authorisation as
 //! any other and need no connection of their own. On a real cluster the same code sits behind the aggregation layer.
 
+pub mod nodes;
 pub mod proxy;
 
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub struct Mounts {
     mounted: RwLock<Vec<Mounted>>,
     /// Groups that other servers serve.
     pub proxied: proxy::Proxied,
+    /// How the nodes of the cluster are reached.
+    pub nodes: nodes::Nodes,
 }
 
 impl Mounts {

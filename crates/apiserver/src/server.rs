@@ -195,18 +195,3 @@ fn check_scope(resource: &Resource, path: &ResourcePath) -> ApiResult<()> {
         (true, Some(_)) => Err(ApiError::no_such_path()),
     }
 }
-
-impl Server {
-    /// `exec`, `log`, `portforward` and `attach` go to the node that runs the pod.
-    pub async fn node_call(self: &Arc<Self>, call: Call, _body: RequestBody) -> ApiResult<Answer> {
-        let path = call.path()?;
-        let pods = self.internal("", "v1", "pods", "kube-apiserver")?;
-        let subject = crate::status::Subject { group: "", resource: "pods" };
-        let pod = pods.get(&path.namespace, &path.name).ok_or_else(|| ApiError::not_found(subject, &path.name))?;
-        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-        if node.is_empty() {
-            return Err(ApiError::bad_request(format!("pod {} does not have a host assigned", path.name)));
-        }
-        Err(ApiError::unavailable(format!("node {node} takes no connections")))
-    }
-}

@@ -41,6 +41,16 @@ impl Context {
         });
     }
 
+    /// The name under which a pod holds images.
+    pub(crate) fn holder(&self, uid: &str) -> String {
+        format!("{}_{uid}", self.config.name)
+    }
+
+    /// The pod of a holder of this node.
+    pub(crate) fn held_by<'a>(&self, holder: &'a str) -> Option<&'a str> {
+        holder.strip_prefix(&self.config.name)?.strip_prefix('_')
+    }
+
     /// What a pod can be told about itself.
     pub(crate) fn facts(&self, pod_addresses: Vec<std::net::IpAddr>) -> PodFacts {
         PodFacts {

@@ -20,9 +20,11 @@
 //! - **A container that ran is never silently started a second time.** One whose record is lost counts as ended.
 //! - **Nothing is left behind**: mounts, devices, networks, control groups and directories of a pod are gone before its object is.
 
+pub mod api;
 pub mod config;
 pub mod host_root;
 pub mod layout;
+pub mod local_nodes;
 pub mod oci;
 pub mod pod;
 pub mod process;
@@ -33,6 +35,7 @@ pub mod volumes;
 
 mod cgroups;
 mod context;
+mod descriptor;
 mod files;
 mod mounts;
 
@@ -47,6 +50,7 @@ use kube::Client;
 use tokio_util::sync::CancellationToken;
 
 pub use config::NodeConfig;
+pub use local_nodes::LocalNodes;
 pub use sources::{ImageSource, PodNetworks};
 
 use context::Context;
@@ -63,6 +67,14 @@ pub enum NodeError {
     /// The directory cannot be used.
     #[error("cannot prepare the node's directory {}: {source}", .path.display())]
     Directory {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The node's socket cannot be opened.
+    #[error("cannot listen on {}: {source}; a shorter directory helps when the name is too long", .path.display())]
+    Socket {
         /// Which.
         path: PathBuf,
         /// Why.
@@ -97,9 +109,11 @@ pub async fn run(
         networks,
         config,
     });
+    let listener = api::listen(&node).map_err(|source| NodeError::Socket { path: node.layout.socket(), source })?;
     let registering = register::keep(node.clone(), stop.clone());
+    let serving = api::serve(node.clone(), listener, stop.clone());
     let pods = Supervisor::new(node).run(stop);
-    tokio::join!(registering, pods);
+    tokio::join!(registering, serving, pods);
     Ok(())
 }
 

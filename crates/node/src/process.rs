@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use crate::descriptor;
+
 /// A process by number, start and boot: numbers are used again, these three together are not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessIdentity {
@@ -63,11 +65,7 @@ impl Process {
         if ProcessIdentity::of(identity.pid).as_ref() != Some(identity) {
             return Ok(None);
         }
-        #[expect(
-            deprecated,
-            reason = "deprecated for types whose descriptor may change or close under it; an owned descriptor does neither"
-        )]
-        let descriptor = AsyncFd::with_interest(descriptor, Interest::READABLE)?;
+        let descriptor = descriptor::register(descriptor, Interest::READABLE)?;
         Ok(Some(Self { descriptor, identity: identity.clone() }))
     }
 

@@ -19,6 +19,9 @@ use crate::layout::{ContainerLayout, Layout};
 /// How long the runtime may take for anything it does: far more than it ever needs on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A log that grows beyond this begins anew: a chatty container must not fill the disk.
+const LARGEST_LOG: u64 = 32 << 20;
+
 /// Why the runtime did not do it.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
@@ -168,6 +171,7 @@ impl Runtime {
         command.args(self.options().map(|option| format!("--runtime-arg={option}")));
         command.arg("-b").arg(layout.bundle()).arg("-p").arg(layout.pid()).arg("-P").arg(layout.monitor_pid());
         command.arg("-l").arg(format!("k8s-file:{}", log.display()));
+        command.arg(format!("--log-size-max={LARGEST_LOG}"));
         command.arg("--exit-dir").arg(layout.exits());
         command.args(["--full-attach", "--no-new-keyring", "--no-sync-log"]);
         if terminal {

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use ferrovirt_images::Credentials;
 use futures::future::BoxFuture;
 
 /// When an image is fetched.
@@ -16,16 +17,8 @@ pub enum PullPolicy {
     Never,
 }
 
-/// A user and password for a registry.
-#[derive(Clone, PartialEq, Eq)]
-pub struct RegistryLogin {
-    /// The registry's host, as in an image's reference.
-    pub registry: String,
-    /// The user.
-    pub user: String,
-    /// The password.
-    pub password: String,
-}
+/// A `.dockerconfigjson`, as image pull secrets contain it.
+pub type PullSecret = Vec<u8>;
 
 /// An unpacked image.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -69,13 +62,18 @@ pub enum ImageProblem {
 
 /// Where images come from.
 pub trait ImageSource: Send + Sync {
-    /// Finds or fetches an image. `logins` are tried where the registry asks for one.
+    /// Finds or fetches an image, and keeps it until `holder` is released. `secrets` may have a login for the registry.
     fn resolve<'a>(
         &'a self,
         reference: &'a str,
         policy: PullPolicy,
-        logins: &'a [RegistryLogin],
+        secrets: &'a [PullSecret],
+        holder: &'a str,
     ) -> BoxFuture<'a, Result<Image, ImageProblem>>;
+    /// The holder needs its images no more; one that has none is fine.
+    fn release(&self, holder: &str) -> Result<(), String>;
+    /// Everyone who holds an image.
+    fn holders(&self) -> Result<Vec<String>, String>;
 }
 
 /// A pod's network.
@@ -135,5 +133,59 @@ impl PodNetworks for ferrovirt_cluster_network::Node {
     fn attached(&self) -> Result<Vec<String>, String> {
         let pods = self.pods().map_err(|error| chain(&error))?;
         Ok(pods.into_iter().map(|pod| pod.uid).collect())
+    }
+}
+
+impl ImageSource for ferrovirt_images::Store {
+    fn resolve<'a>(
+        &'a self,
+        reference: &'a str,
+        policy: PullPolicy,
+        secrets: &'a [PullSecret],
+        holder: &'a str,
+    ) -> BoxFuture<'a, Result<Image, ImageProblem>> {
+        Box::pin(async move {
+            let policy = match policy {
+                PullPolicy::Always => ferrovirt_images::PullPolicy::Always,
+                PullPolicy::IfNotPresent => ferrovirt_images::PullPolicy::IfNotPresent,
+                PullPolicy::Never => ferrovirt_images::PullPolicy::Never,
+            };
+            let problem = |error| image_problem(reference, error);
+            let parsed = ferrovirt_images::Reference::parse(reference).map_err(problem)?;
+            let mut logins = secrets.iter().filter_map(|secret| Credentials::from_docker_config(secret, &parsed));
+            let credentials = logins.next();
+            let image =
+                ferrovirt_images::Store::resolve(self, reference, policy, credentials).await.map_err(problem)?;
+            self.lease(&image, holder).await.map_err(problem)?;
+            Ok(Image {
+                digest: image.image_id(),
+                root: image.rootfs,
+                entrypoint: image.config.entrypoint,
+                command: image.config.cmd,
+                environment: image.config.env,
+                user: image.config.user,
+                working_directory: image.config.working_dir,
+                stop_signal: None,
+            })
+        })
+    }
+
+    fn release(&self, holder: &str) -> Result<(), String> {
+        ferrovirt_images::Store::release(self, holder).map_err(|error| chain(&error))
+    }
+
+    fn holders(&self) -> Result<Vec<String>, String> {
+        ferrovirt_images::Store::holders(self).map_err(|error| chain(&error))
+    }
+}
+
+fn image_problem(reference: &str, error: ferrovirt_images::ImageError) -> ImageProblem {
+    use ferrovirt_images::ImageError;
+    match error {
+        ImageError::InvalidReference { reason, .. } => {
+            ImageProblem::Reference { reference: reference.to_owned(), reason: reason.to_owned() }
+        }
+        ImageError::NeverPull { .. } => ImageProblem::NotPresent(reference.to_owned()),
+        other => ImageProblem::Pull(chain(&other)),
     }
 }

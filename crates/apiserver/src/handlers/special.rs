@@ -65,7 +65,7 @@ pub async fn subresource(
             bind(server, &call, &path.namespace, &path.name, &object, call.query.get("dryRun").is_some()).await
         }
         ("pods", "eviction") => evict(server, resource, &call, body).await,
-        ("pods", _) => server.node_call(call, body).await,
+        ("pods", _) => crate::mounts::nodes::serve(server, call, body).await,
         _ => Err(ApiError::no_such_path()),
     }
 }

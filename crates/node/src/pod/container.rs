@@ -151,8 +151,8 @@ impl Surroundings<'_> {
             return Ok(Tree { root: self.node.layout.host_root(), read_only: true, mounts, image });
         }
         let policy = images::policy(container.image_pull_policy.as_deref(), reference);
-        let logins = self.node.objects.logins(self.pod).await;
-        let image = self.node.images.resolve(reference, policy, &logins).await?;
+        let secrets = self.node.objects.pull_secrets(self.pod).await;
+        let image = self.node.images.resolve(reference, policy, &secrets, &self.node.holder(self.uid())).await?;
         let overlay = layout.overlay();
         let fresh = || -> io::Result<PathBuf> {
             mounts::unmount_below(&overlay)?;

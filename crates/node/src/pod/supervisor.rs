@@ -117,6 +117,12 @@ impl Supervisor {
             Ok(uids) => present.extend(uids),
             Err(error) => tracing::warn!(error, "cannot tell which pods have a network"),
         }
+        match self.node.images.holders() {
+            Ok(holders) => {
+                present.extend(holders.iter().filter_map(|holder| self.node.held_by(holder)).map(str::to_owned))
+            }
+            Err(error) => tracing::warn!(error, "cannot tell which pods hold images"),
+        }
         for uid in present.difference(&listed) {
             self.send(uid.clone(), Desired::Gone);
         }

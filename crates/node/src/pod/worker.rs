@@ -80,6 +80,7 @@ struct Ready {
 pub(crate) struct Worker {
     node: Arc<Context>,
     uid: String,
+    holder: String,
     layout: PodLayout,
     desired: watch::Receiver<Desired>,
     containers: BTreeMap<String, Tracked>,
@@ -106,6 +107,7 @@ impl Worker {
     pub(crate) fn new(node: Arc<Context>, uid: String, desired: watch::Receiver<Desired>) -> Self {
         Self {
             layout: node.layout.pod(&uid),
+            holder: node.holder(&uid),
             node,
             uid,
             desired,
@@ -373,6 +375,7 @@ impl Worker {
             facts,
             objects: &self.node.objects,
             images: &*self.node.images,
+            holder: &self.holder,
             loops: &self.node.loops,
             allow_host_path: self.node.config.allow_host_path,
         }
@@ -585,6 +588,7 @@ impl Worker {
         self.node.networks.detach(&self.uid).await?;
         let group = pod_cgroup(&self.node.config.name, &self.uid);
         cgroups::remove(&group).map_err(|error| format!("cannot remove control group {group}: {error}"))?;
+        self.node.images.release(&self.holder)?;
         self.ready = None;
         Ok(())
     }

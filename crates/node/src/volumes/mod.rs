@@ -102,6 +102,8 @@ pub struct Preparation<'a> {
     pub objects: &'a ObjectReader,
     /// Images.
     pub images: &'a dyn ImageSource,
+    /// Who holds them.
+    pub holder: &'a str,
     /// Who uses which loop device.
     pub loops: &'a loops::LoopDevices,
     /// hostPath is allowed.
@@ -233,8 +235,8 @@ impl Preparation<'_> {
     async fn image(&self, volume: &str, source: &ImageVolumeSource) -> Result<PathBuf, VolumeError> {
         let reference = source.reference.as_deref().unwrap_or_default();
         let policy = images::policy(source.pull_policy.as_deref(), reference);
-        let logins = self.objects.logins(self.pod).await;
-        let image = self.images.resolve(reference, policy, &logins).await;
+        let secrets = self.objects.pull_secrets(self.pod).await;
+        let image = self.images.resolve(reference, policy, &secrets, self.holder).await;
         image.map(|image| image.root).map_err(|source| VolumeError::Image { volume: volume.to_owned(), source })
     }
 

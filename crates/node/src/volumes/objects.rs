@@ -3,8 +3,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{
@@ -18,7 +16,7 @@ use super::VolumeError;
 use super::claim::{self, BoundClaim};
 use super::payload::{self, DEFAULT_MODE, Payload, PayloadError, PayloadFile};
 use crate::oci::environment::{KeyedData, PodFacts};
-use crate::sources::RegistryLogin;
+use crate::sources::PullSecret;
 
 /// How long a token lives when the pod does not say.
 const TOKEN_SECONDS: i64 = 3607;
@@ -198,19 +196,16 @@ impl ObjectReader {
         Ok(text)
     }
 
-    /// Logins from the pod's image pull secrets; an unusable secret is skipped, as a registry may not need it.
-    pub async fn logins(&self, pod: &Pod) -> Vec<RegistryLogin> {
-        let mut logins = Vec::new();
+    /// The pod's image pull secrets; an unusable one is skipped, as a registry may not need it.
+    pub async fn pull_secrets(&self, pod: &Pod) -> Vec<PullSecret> {
+        let mut secrets = Vec::new();
         for reference in pod.spec.iter().flat_map(|spec| spec.image_pull_secrets.iter().flatten()) {
             match self.secret(pod, &reference.name).await {
-                Ok(Some(data)) => {
-                    logins.extend(data.get(".dockerconfigjson").map(|text| docker_logins(text)).unwrap_or_default())
-                }
-                Ok(None) => {}
+                Ok(data) => secrets.extend(data.and_then(|mut data| data.remove(".dockerconfigjson"))),
                 Err(error) => tracing::warn!(secret = %reference.name, %error, "cannot read an image pull secret"),
             }
         }
-        logins
+        secrets
     }
 }
 
@@ -226,41 +221,5 @@ fn keys(
         Some(data) => payload::from_keys(kind, name, &data, items, mode, optional),
         None if optional => Ok(Payload::new()),
         None => Err(PayloadError::Object { kind, name: name.to_owned() }),
-    }
-}
-
-/// The logins of a `.dockerconfigjson`.
-fn docker_logins(text: &[u8]) -> Vec<RegistryLogin> {
-    let Ok(config) = serde_json::from_slice::<serde_json::Value>(text) else { return Vec::new() };
-    let entries = config["auths"].as_object().into_iter().flatten();
-    let logins = entries.filter_map(|(registry, entry)| {
-        let decoded = STANDARD.decode(entry["auth"].as_str().unwrap_or_default()).unwrap_or_default();
-        let decoded = String::from_utf8(decoded).ok()?;
-        let (user, password) = match (entry["username"].as_str(), entry["password"].as_str()) {
-            (Some(user), Some(password)) => (user.to_owned(), password.to_owned()),
-            _ => decoded.split_once(':').map(|(user, password)| (user.to_owned(), password.to_owned()))?,
-        };
-        let registry = registry.trim_start_matches("https://").trim_start_matches("http://");
-        let registry = registry.split('/').next().unwrap_or(registry).to_owned();
-        Some(RegistryLogin { registry, user, password })
-    });
-    logins.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn docker_logins_come_plain_or_encoded() {
-        let text = format!(
-            r#"{{"auths": {{"http://a.example/v1/": {{"auth": "{}"}}, "b.example": {{"username": "u", "password": "p"}}}}}}"#,
-            STANDARD.encode("x:y:z")
-        );
-        let logins = docker_logins(text.as_bytes());
-        let plain: Vec<_> =
-            logins.iter().map(|l| (l.registry.as_str(), l.user.as_str(), l.password.as_str())).collect();
-        assert_eq!(plain, [("b.example", "u", "p"), ("a.example", "x", "y:z")]);
-        assert!(docker_logins(b"no json").is_empty());
     }
 }

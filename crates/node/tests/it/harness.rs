@@ -12,7 +12,7 @@ use ferrovirt_apiserver::auth::UserInfo;
 use ferrovirt_apiserver::cluster;
 use ferrovirt_apiserver::serve::erase;
 use ferrovirt_apiserver::server::{Machine, Peer, Server};
-use ferrovirt_node::sources::{Image, ImageProblem, PodNetwork, PullPolicy, RegistryLogin};
+use ferrovirt_node::sources::{Image, ImageProblem, PodNetwork, PullPolicy, PullSecret};
 use ferrovirt_node::{ImageSource, NodeConfig, PodNetworks};
 use futures::future::BoxFuture;
 use http::Request;
@@ -27,20 +27,34 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Images are directories of the machine, by name.
 #[derive(Default)]
-pub(crate) struct Directories(pub(crate) Mutex<Vec<(String, Image)>>);
+pub(crate) struct Directories {
+    pub(crate) images: Mutex<Vec<(String, Image)>>,
+    holders: Mutex<BTreeSet<String>>,
+}
 
 impl ImageSource for Directories {
     fn resolve<'a>(
         &'a self,
         reference: &'a str,
         _policy: PullPolicy,
-        _logins: &'a [RegistryLogin],
+        _secrets: &'a [PullSecret],
+        holder: &'a str,
     ) -> BoxFuture<'a, Result<Image, ImageProblem>> {
         Box::pin(async move {
-            let known = self.0.lock().unwrap();
+            let known = self.images.lock().unwrap();
+            self.holders.lock().unwrap().insert(holder.to_owned());
             let found = known.iter().find(|(name, _)| name == reference);
             found.map(|(_, image)| image.clone()).ok_or_else(|| ImageProblem::Pull(format!("no image {reference}")))
         })
+    }
+
+    fn release(&self, holder: &str) -> Result<(), String> {
+        self.holders.lock().unwrap().remove(holder);
+        Ok(())
+    }
+
+    fn holders(&self) -> Result<Vec<String>, String> {
+        Ok(self.holders.lock().unwrap().iter().cloned().collect())
     }
 }
 

@@ -22,14 +22,14 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 ];
 
 /// The protocol that the sender wants to go on with.
-pub(super) fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
+pub(in crate::mounts) fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
     let tokens = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let asks = tokens.flat_map(|value| value.split(',')).any(|token| token.trim().eq_ignore_ascii_case("upgrade"));
     headers.get(UPGRADE).filter(|_| asks).cloned()
 }
 
 /// Leaves out what belongs to the connection, named or not; an upgrade stays where it is wanted.
-pub(super) fn end_to_end(mut headers: HeaderMap, upgrade: Option<HeaderValue>) -> HeaderMap {
+pub(in crate::mounts) fn end_to_end(mut headers: HeaderMap, upgrade: Option<HeaderValue>) -> HeaderMap {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .iter()
@@ -48,7 +48,7 @@ pub(super) fn end_to_end(mut headers: HeaderMap, upgrade: Option<HeaderValue>) -
 }
 
 /// The headers of a request as the extension server gets them: without credentials, with who it is from.
-pub(super) fn request(mut headers: HeaderMap, user: &UserInfo, upgrade: Option<HeaderValue>) -> HeaderMap {
+pub(in crate::mounts) fn request(mut headers: HeaderMap, user: &UserInfo, upgrade: Option<HeaderValue>) -> HeaderMap {
     strip_credentials(&mut headers);
     headers.remove(HOST);
     let mut headers = end_to_end(headers, upgrade);

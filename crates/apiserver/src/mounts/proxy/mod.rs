@@ -4,7 +4,7 @@
 //! believes because the connection shows the front proxy's certificate. Bodies stream both ways, and an upgraded
 //! connection (websocket, SPDY) is joined to the client's.
 
-mod headers;
+pub(super) mod headers;
 pub mod listing;
 #[cfg(test)]
 mod tests;
@@ -293,7 +293,7 @@ fn unavailable(why: &str) -> Answer {
 }
 
 /// The extension server's answer as the client gets it.
-fn pass_on(mut response: Response<Incoming>, on_client: Option<OnUpgrade>) -> Answer {
+pub(super) fn pass_on(mut response: Response<Incoming>, on_client: Option<OnUpgrade>) -> Answer {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let Some(on_client) = on_client else {
             return respond::text(StatusCode::BAD_GATEWAY, "the backend switched protocols without being asked\n");
