@@ -49,11 +49,15 @@ async fn set_clock(libvirt: Connection, domain: Domain) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         match libvirt.set_time(&domain, now).await {
             Ok(()) => return,
-            Err(error) => tracing::debug!(%error, "the guest's clock could not be set"),
+            Err(error) if error.is_agent() => tracing::debug!(%error, "the guest's clock could not be set yet"),
+            Err(error) => {
+                tracing::warn!(%error, "the guest's clock cannot be set after its pause");
+                return;
+            }
         }
         sleep(CLOCK_PAUSE).await;
     }
-    tracing::warn!("the guest's clock could not be set after its pause");
+    tracing::warn!("the guest's clock could not be set after its pause: its agent does not answer");
 }
 
 /// Presses the reset button.

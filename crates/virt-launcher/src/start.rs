@@ -7,7 +7,7 @@ use std::time::Duration;
 use ferrovirt_launcher_rpc::messages::{DomainReport, StartRequest};
 use ferrovirt_launcher_rpc::network::DhcpServer;
 use ferrovirt_launcher_rpc::paths;
-use ferrovirt_libvirt::{Connection, Domain, Start};
+use ferrovirt_libvirt::{Connection, Domain, Start, State};
 use tokio::sync::Mutex;
 
 use crate::disks;
@@ -65,10 +65,27 @@ impl Starter {
         request.dhcp.iter().for_each(|server| serve_dhcp(guest, server));
         let domain = libvirt.define(&request.domain_xml).await.map_err(Refused::Define)?;
         guest.set_domain(domain.clone());
-        let start = if request.paused { Start::Paused } else { Start::Running };
+        // A start that libvirt's death interrupted may have succeeded: that guest is taken over, never started twice.
+        match libvirt.state(&domain).await.map_err(Refused::Start)? {
+            State::Running | State::Paused(_) => self.take_over(&libvirt, &domain).await,
+            _ => self.create(&libvirt, domain, request.paused).await,
+        }
+    }
+
+    async fn take_over(&self, libvirt: &Connection, domain: &Domain) -> Result<(), Refused> {
+        tracing::warn!(name = domain.name, "the guest runs already");
+        let domain = libvirt.lookup_uuid(&domain.uuid).await.map_err(Refused::Start)?;
+        let state = libvirt.state(&domain).await.map_err(Refused::Start)?;
+        self.created(libvirt, domain, false).await;
+        self.guest.change(|life| life.observe_after_gap(state));
+        Ok(())
+    }
+
+    async fn create(&self, libvirt: &Connection, domain: Domain, paused: bool) -> Result<(), Refused> {
+        let start = if paused { Start::Paused } else { Start::Running };
         match libvirt.create(&domain, start).await {
             Ok(domain) => {
-                self.created(&libvirt, domain, request.paused).await;
+                self.created(libvirt, domain, paused).await;
                 Ok(())
             }
             Err(error) => {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use ferrovirt_launcher_rpc::messages::{
     DomainReport, DomainState, FinalWords, OffReason, PauseReason, Refusal, ShutdownRequest, Version,
 };
+use ferrovirt_launcher_rpc::paths;
 use pod::{Pod, UID, start_request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -151,6 +152,27 @@ async fn a_start_that_is_refused_says_why_and_can_be_repeated() {
     assert_eq!(pod.start_guest(&start_request()).await.state, DomainState::Running);
     pod.post("kill").await.unwrap();
     assert_eq!(pod.events().await.last().await.state, DomainState::Off(OffReason::Destroyed));
+}
+
+#[tokio::test]
+async fn a_guest_that_runs_already_is_taken_over() {
+    let mut pod = Pod::start("30").await;
+    pod.put("capabilities", &[]).await.unwrap();
+    pod.libvirt_listens().await;
+    let request = start_request();
+    let directory = pod.file(&paths::guest_directory(UID));
+    std::fs::create_dir(&directory).unwrap();
+    std::os::unix::fs::chown(&directory, Some(paths::RUNTIME_USER), None).unwrap();
+    std::fs::write(pod.file("/run/domain.xml"), &request.domain_xml).unwrap();
+    pod.virsh(&["define", "/run/domain.xml"]);
+    pod.virsh(&["start", "default_guest", "--paused"]);
+    assert_eq!(pod.start_guest(&request).await.state, DomainState::Paused(PauseReason::User));
+    assert_eq!(pod.qemus(), 1);
+    // Killed behind our back: libvirt says "destroyed", and it was not us.
+    pod.virsh(&["destroy", "default_guest"]);
+    assert_eq!(pod.events().await.last().await.state, DomainState::Off(OffReason::Crashed));
+    pod.post("done").await.unwrap();
+    assert_eq!(pod.end().await.0, 1);
 }
 
 #[tokio::test]

@@ -39,7 +39,7 @@ const BOOT_SECTOR: [u8; 40] = [
 pub(crate) fn start_request() -> StartRequest {
     let path = paths::volume_image("root");
     let domain_xml = format!(
-        "<domain type='qemu'><name>{NAME}</name><memory unit='MiB'>32</memory><vcpu>1</vcpu>\
+        "<domain type='qemu'><name>{NAME}</name><uuid>{UID}</uuid><memory unit='MiB'>32</memory><vcpu>1</vcpu>\
          <os><type arch='x86_64' machine='q35'>hvm</type></os><features><acpi/></features>\
          <devices><emulator>/usr/bin/qemu-system-x86_64</emulator>\
          <disk type='file' device='disk'><driver name='qemu' type='raw'/><source file='{path}'/>\
@@ -100,7 +100,7 @@ impl Pod {
     }
 
     /// A file of the pod, seen from outside.
-    fn file(&self, path: &str) -> PathBuf {
+    pub(crate) fn file(&self, path: &str) -> PathBuf {
         // /var/run is a link to /run, which would be followed out of the pod.
         let path = path.replace("/var/run/", "/run/");
         PathBuf::from(format!("/proc/{}/root{path}", self.launcher))
@@ -194,6 +194,34 @@ impl Pod {
     pub(crate) async fn echo_after_unpause(&self, console: &mut TokioIo<Upgraded>) {
         self.post("unpause").await.unwrap();
         self.echo(console).await;
+    }
+
+    /// Does something to the domain behind the launcher's back.
+    pub(crate) fn virsh(&self, arguments: &[&str]) {
+        let socket = format!("qemu+unix:///session?socket={}/libvirt-sock", paths::LIBVIRT);
+        let mut virsh = Command::new("nsenter");
+        virsh.args(["--pid", "--mount", "--target", &self.launcher.to_string()]);
+        virsh.args(["setpriv", "--reuid", "107", "--regid", "107", "--clear-groups", "virsh", "-c", &socket]);
+        assert!(virsh.args(arguments).status().unwrap().success());
+    }
+
+    /// How many QEMUs run in the pod.
+    pub(crate) fn qemus(&self) -> usize {
+        let launcher = self.launcher.to_string();
+        let ps = Command::new("nsenter")
+            .args(["--pid", "--mount", "--target", &launcher, "ps", "-e", "-o", "comm="])
+            .output();
+        String::from_utf8_lossy(&ps.unwrap().stdout).lines().filter(|name| name.starts_with("qemu-system")).count()
+    }
+
+    /// Waits until libvirt is there.
+    pub(crate) async fn libvirt_listens(&self) {
+        let listens = async {
+            while UnixStream::connect(self.file(&format!("{}/libvirt-sock", paths::LIBVIRT))).await.is_err() {
+                sleep(STEP).await;
+            }
+        };
+        timeout(PATIENCE, listens).await.expect("libvirt listens");
     }
 
     /// Repeats a call until libvirt is there again.
