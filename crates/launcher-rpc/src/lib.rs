@@ -7,11 +7,11 @@
 //! | call | body | answer |
 //! |---|---|---|
 //! | `GET /v1/version` | | [`messages::Version`] |
-//! | `PUT /v1/capabilities` | a tar of libvirt's capability cache, may be empty | 204; libvirt starts now. Repeated: 204, nothing happens |
+//! | `PUT /v1/capabilities` | a tar of libvirt's capability cache (plain `*.xml` files, directories do not matter), may be empty | 204; libvirt starts now. Repeated: 204, nothing happens |
 //! | `GET /v1/capabilities` | | a tar of libvirt's capability cache once libvirt has started; the node keeps it for the next launchers, and asks only before there is a guest |
 //! | `PUT /v1/domain` | [`messages::StartRequest`] | [`messages::DomainReport`]; a domain that runs already is left alone |
 //! | `GET /v1/domain` | | [`messages::DomainReport`] |
-//! | `GET /v1/events` | | one [`messages::DomainReport`] per line: the present one, then one per change |
+//! | `GET /v1/events` | | one [`messages::DomainReport`] per line: the present one, then one per change; it ends with the one that is [`messages::DomainState::Off`] |
 //! | `POST /v1/shutdown` | [`messages::ShutdownRequest`] | 204: the guest is asked to power off; asked again, the deadline can only come nearer |
 //! | `POST /v1/kill` | | 204 |
 //! | `POST /v1/done` | | 204: the final report was taken note of, the launcher may exit |

@@ -102,7 +102,7 @@ pub struct DomainReport {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(tag = "state", content = "reason", rename_all = "camelCase")]
 pub enum DomainState {
-    /// There was no start request yet.
+    /// There was no start request yet, or it was refused and may be repeated.
     #[default]
     Absent,
     /// Being prepared or started.
@@ -264,7 +264,7 @@ pub struct AgentFilesystem {
     pub disks: Vec<(String, String)>,
 }
 
-/// The launcher's last words: its termination message, and the last line of the event stream. The exit code is 0 when the guest ended
+/// The launcher's last words: its termination message. The exit code is 0 when the guest ended
 /// as asked, else 1, so that the pod's phase says the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
