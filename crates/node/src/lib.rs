@@ -25,6 +25,7 @@ pub mod config;
 pub mod host_root;
 pub mod layout;
 pub mod local_nodes;
+pub mod local_path;
 pub mod oci;
 pub mod pod;
 pub mod process;
