@@ -11,7 +11,7 @@
 //! | `GET /v1/capabilities` | | a tar of libvirt's capability cache once libvirt has started; the node keeps it for the next launchers, and asks only before there is a guest |
 //! | `PUT /v1/domain` | [`messages::StartRequest`] | [`messages::DomainReport`]; a domain that runs already is left alone |
 //! | `GET /v1/domain` | | [`messages::DomainReport`] |
-//! | `GET /v1/events` | | one [`messages::DomainReport`] per line: the present one, then one per change; it ends with the one that is [`messages::DomainState::Off`] |
+//! | `GET /v1/events` | | one [`messages::DomainReport`] per line: the present one, then one per change; the one that is [`messages::DomainState::Off`] is the last |
 //! | `POST /v1/shutdown` | [`messages::ShutdownRequest`] | 204: the guest is asked to power off; asked again, the deadline can only come nearer |
 //! | `POST /v1/kill` | | 204 |
 //! | `POST /v1/done` | | 204: the final report was taken note of, the launcher may exit |

@@ -1,4 +1,4 @@
-//! The capability cache that the node hands over: a tar of plain files, unpacked without trust.
+//! The capability cache as a tar of plain files: packed for the node, and unpacked without trust.
 //!
 //! Only the last part of a name counts, and it has to look like one of libvirt's cache files; everything goes into one directory.
 //! So nothing in the archive can choose another place.
@@ -27,6 +27,14 @@ pub enum ArchiveError {
     /// Too large or too many.
     #[error("the archive of capabilities holds {0:?}, which is more than {FILES_MAX} files or {FILE_MAX} bytes")]
     TooLarge(String),
+    /// It cannot be read.
+    #[error("{path} cannot be read")]
+    Read {
+        /// What.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
     /// It cannot be stored.
     #[error("{path} cannot be written")]
     Write {
@@ -53,6 +61,43 @@ pub fn unpack(archive: &[u8], directory: &Path) -> Result<usize, ArchiveError> {
         std::fs::write(&path, entry.content).map_err(write)?;
     }
     Ok(entries.len())
+}
+
+/// Packs the cache files in `directory`.
+pub fn pack(directory: &Path) -> Result<Vec<u8>, ArchiveError> {
+    let failed = |path: &Path, source| ArchiveError::Read { path: path.display().to_string(), source };
+    let mut archive = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(|source| failed(directory, source))? {
+        let path = entry.map_err(|source| failed(directory, source))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        // What libvirt is still writing has another name.
+        if cache_file_name(&name).is_some() && name.len() < 100 {
+            let content = std::fs::read(&path).map_err(|source| failed(&path, source))?;
+            archive.extend(member(&name, b'0', &content));
+        }
+    }
+    archive.resize(archive.len() + 2 * BLOCK, 0);
+    Ok(archive)
+}
+
+/// A member of an archive, with a name of less than 100 bytes.
+fn member(name: &str, kind: u8, content: &[u8]) -> Vec<u8> {
+    let mut header = vec![0; BLOCK];
+    let mut put = |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
+    put(0, name);
+    put(100, "0000644");
+    put(108, "0000000");
+    put(116, "0000000");
+    put(124, &format!("{:011o}", content.len()));
+    put(136, "00000000000");
+    put(257, "ustar\x0000");
+    header[156] = kind;
+    header[148..156].fill(b' ');
+    let sum: usize = header.iter().map(|byte| usize::from(*byte)).sum();
+    header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+    header.extend_from_slice(content);
+    header.resize(header.len().next_multiple_of(BLOCK), 0);
+    header
 }
 
 fn read(archive: &[u8]) -> Result<Vec<Entry<'_>>, ArchiveError> {
@@ -115,19 +160,6 @@ mod tests {
 
     use super::*;
 
-    fn member(name: &str, kind: u8, content: &[u8]) -> Vec<u8> {
-        let mut header = vec![0; BLOCK];
-        header[..name.len()].copy_from_slice(name.as_bytes());
-        header[124..135].copy_from_slice(format!("{:011o}", content.len()).as_bytes());
-        header[156] = kind;
-        header[148..156].fill(b' ');
-        let sum: usize = header.iter().map(|byte| usize::from(*byte)).sum();
-        header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
-        header.extend_from_slice(content);
-        header.resize(header.len().next_multiple_of(BLOCK), 0);
-        header
-    }
-
     #[test]
     fn plain_files_are_unpacked_wherever_they_were() {
         let directory = tempfile::tempdir().unwrap();
@@ -151,6 +183,23 @@ mod tests {
         let target = tempfile::tempdir().unwrap();
         assert_eq!(unpack(&archive.unwrap().stdout, target.path()).unwrap(), 1);
         assert_eq!(std::fs::read(target.path().join("ab12.xml")).unwrap(), b"<a/>");
+    }
+
+    #[test]
+    fn the_real_program_understands_what_is_packed() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("ab12.xml"), "x".repeat(700)).unwrap();
+        std::fs::write(directory.path().join("ab12.xml.new"), "unfinished").unwrap();
+        let archive = pack(directory.path()).unwrap();
+        let target = tempfile::tempdir().unwrap();
+        let file = target.path().join("archive");
+        std::fs::write(&file, &archive).unwrap();
+        let tar =
+            std::process::Command::new("tar").arg("-x").arg("-C").arg(target.path()).arg("-f").arg(&file).status();
+        assert!(tar.unwrap().success());
+        assert_eq!(std::fs::read(target.path().join("ab12.xml")).unwrap(), [b'x'; 700]);
+        assert!(!target.path().join("ab12.xml.new").exists());
+        assert_eq!(read(&archive).unwrap(), [Entry { name: "ab12.xml", content: &[b'x'; 700] }]);
     }
 
     #[test]

@@ -84,6 +84,9 @@ impl Refused {
             Self::Malformed(_) => (StatusCode::BAD_REQUEST, "Malformed"),
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "TooLarge"),
             Self::WrongGuest { .. } => (StatusCode::CONFLICT, "WrongGuest"),
+            Self::Archive(ArchiveError::Read { .. } | ArchiveError::Write { .. }) => {
+                (StatusCode::INTERNAL_SERVER_ERROR, "NoCache")
+            }
             Self::Archive(_) => (StatusCode::BAD_REQUEST, "BadArchive"),
             Self::Directory { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "NoDirectory"),
             Self::Disk(_) => (StatusCode::UNPROCESSABLE_ENTITY, "DiskNotUsable"),

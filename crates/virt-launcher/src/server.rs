@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ferrovirt_launcher_rpc::messages::{
-    DomainReport, DomainState, FreezeRequest, PROTOCOL, ShutdownRequest, StartRequest, Version,
-};
+use ferrovirt_launcher_rpc::messages::{DomainReport, FreezeRequest, PROTOCOL, ShutdownRequest, StartRequest, Version};
 use ferrovirt_launcher_rpc::paths;
 use futures::stream;
 use http::{Method, Request, Response, StatusCode, header};
@@ -101,6 +99,7 @@ impl Server {
         match (request.method(), call) {
             (&Method::GET, "version") => Ok(json(&version())),
             (&Method::PUT, "capabilities") => self.capabilities(request).await,
+            (&Method::GET, "capabilities") => self.probed_capabilities().await,
             (&Method::PUT, "domain") => self.start(request).await,
             (&Method::GET, "domain") => Ok(json(&guest.report())),
             (&Method::GET, "events") => Ok(events(guest.watch())),
@@ -164,6 +163,14 @@ impl Server {
         Ok(no_content())
     }
 
+    /// The cache for the node's next launchers, once libvirt has looked at QEMU.
+    async fn probed_capabilities(&self) -> Result<Answer, Refused> {
+        let libvirt = self.guest.wait_for_libvirt().await?;
+        libvirt.capabilities().await?;
+        let archive = archive::pack(&daemon::capability_directory())?;
+        Ok(bytes("application/x-tar", archive))
+    }
+
     /// In a task of its own: a handler that goes away does not stop a start half way.
     async fn start(&self, request: Request<Incoming>) -> Result<Answer, Refused> {
         let wish: StartRequest = read_json(request).await?;
@@ -180,24 +187,25 @@ fn version() -> Version {
 
 async fn screenshot(guest: &Guest) -> Result<Answer, Refused> {
     let screenshot = operations::screenshot(guest).await?;
-    let mut answer = Response::new(Full::new(Bytes::from(screenshot.bytes)).boxed_unsync());
-    if let Ok(mime) = header::HeaderValue::from_str(&screenshot.mime) {
-        answer.headers_mut().insert(header::CONTENT_TYPE, mime);
-    }
-    Ok(answer)
+    Ok(bytes(&screenshot.mime, screenshot.bytes))
 }
 
-/// The present report, then one per change, one per line. The last one says how the guest ended.
+fn bytes(kind: &str, content: Vec<u8>) -> Answer {
+    let mut answer = Response::new(Full::new(Bytes::from(content)).boxed_unsync());
+    if let Ok(kind) = header::HeaderValue::from_str(kind) {
+        answer.headers_mut().insert(header::CONTENT_TYPE, kind);
+    }
+    answer
+}
+
+/// The present report, then one per change, one per line. It stays open after the last one: its end is the launcher's.
 fn events(mut reports: watch::Receiver<DomainReport>) -> Answer {
     reports.mark_changed();
-    let lines = stream::unfold(Some(reports), |reports| async move {
-        let mut reports = reports?;
+    let lines = stream::unfold(reports, |mut reports| async move {
         reports.changed().await.ok()?;
-        let report = reports.borrow_and_update().clone();
-        let mut line = serde_json::to_vec(&report).unwrap_or_default();
+        let mut line = serde_json::to_vec(&*reports.borrow_and_update()).unwrap_or_default();
         line.push(b'\n');
-        let is_last = matches!(report.state, DomainState::Off(_));
-        Some((Ok::<_, Infallible>(Frame::data(Bytes::from(line))), (!is_last).then_some(reports)))
+        Some((Ok::<_, Infallible>(Frame::data(Bytes::from(line))), reports))
     });
     Response::new(StreamBody::new(lines).boxed_unsync())
 }
@@ -220,10 +228,7 @@ async fn read_json<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T,
 
 fn json(value: &impl Serialize) -> Answer {
     // Our own types; there is nothing in them that JSON cannot say.
-    let body = serde_json::to_vec(value).unwrap_or_default();
-    let mut answer = Response::new(Full::new(Bytes::from(body)).boxed_unsync());
-    answer.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
-    answer
+    bytes("application/json", serde_json::to_vec(value).unwrap_or_default())
 }
 
 fn no_content() -> Answer {

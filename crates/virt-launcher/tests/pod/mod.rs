@@ -261,12 +261,6 @@ impl Pod {
         assert!(kill.status().unwrap().success());
     }
 
-    /// What a node takes from a launcher that has probed QEMU.
-    pub(crate) fn capability_archive(&self) -> Vec<u8> {
-        let directory = self.file(&virt_launcher::daemon::capability_directory().to_string_lossy());
-        Command::new("tar").arg("-c").arg("-C").arg(directory).arg(".").output().unwrap().stdout
-    }
-
     /// The capability files by name and inode; there is at least one.
     pub(crate) fn capability_files(&self) -> Vec<(String, u64)> {
         let directory = self.file(&virt_launcher::daemon::capability_directory().to_string_lossy());
@@ -322,18 +316,14 @@ impl Events {
         timeout(PATIENCE, self.read()).await.expect("a report").expect("the stream goes on")
     }
 
-    /// The last report: the stream ends with the guest.
+    /// The last report: how the guest ended.
     pub(crate) async fn last(mut self) -> DomainReport {
-        let last = async {
-            let mut last = None;
-            while let Some(report) = self.read().await {
-                last = Some(report);
+        loop {
+            let report = self.next().await;
+            if let DomainState::Off(_) = report.state {
+                return report;
             }
-            last.expect("there was a report")
-        };
-        let last = timeout(PATIENCE, last).await.expect("the guest ends");
-        assert!(matches!(last.state, DomainState::Off(_)));
-        last
+        }
     }
 
     async fn read(&mut self) -> Option<DomainReport> {
