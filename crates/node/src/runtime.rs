@@ -199,12 +199,17 @@ impl Runtime {
         Ok(output.status.success().then(|| serde_json::from_slice(&output.stdout).ok()).flatten())
     }
 
+    /// Whether there is a container of this name, in whatever state.
+    pub fn knows(&self, id: &str) -> bool {
+        self.state.join(id).exists()
+    }
+
     /// Kills what still runs of a container, and forgets it with its control group. One that is not there is fine.
     ///
     /// # Errors
     /// The runtime's own words.
     pub async fn delete(&self, id: &str) -> Result<(), RuntimeError> {
-        if !self.state.join(id).exists() {
+        if !self.knows(id) {
             return Ok(());
         }
         self.expect("delete container", &["delete", "--force", id]).await.map(|_| ())
@@ -227,7 +232,7 @@ fn needs_legacy_view() -> bool {
 /// Starts the runtime without a view of the unified tree, in a mount namespace of its own.
 fn write_wrapper(path: &Path, crun: &Path) -> io::Result<()> {
     let script = format!(
-        "#!/bin/sh\nexec unshare --mount sh -c 'umount /sys/fs/cgroup/unified && exec \"$@\"' sh '{}' \"$@\"\n",
+        "#!/bin/sh\nexec unshare --mount --propagation slave sh -c 'umount /sys/fs/cgroup/unified && exec \"$@\"' sh '{}' \"$@\"\n",
         crun.display()
     );
     let next = path.with_extension("new");

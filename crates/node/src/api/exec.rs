@@ -19,6 +19,8 @@ use tokio::net::UnixListener;
 use tokio::process::Child;
 use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::streams::Terminal;
 use super::websocket::{self, Socket};
@@ -120,7 +122,8 @@ async fn converse(node: &Context, wish: &Wish, socket: Socket) {
         Err(error) => failure(&error.to_string()),
     };
     let _ = sender.send(channel(ERROR, outcome.to_string().as_bytes())).await;
-    let _ = sender.send(Message::Close(None)).await;
+    let normal = CloseFrame { code: CloseCode::Normal, reason: "".into() };
+    let _ = sender.send(Message::Close(Some(normal))).await;
     drop(sender);
     let _ = writer.await;
 }

@@ -287,8 +287,10 @@ impl Writer {
             // The head of a zlib stream without a dictionary.
             body.extend_from_slice(&[0x78, 0x01]);
         }
-        // A block that is stored as it is: last-block flag and type, length, length inverted, then "no headers".
+        // A block that is stored as it is: last-block flag and type, length, length inverted, then "no headers". An empty block after
+        // it is a flush: some readers give nothing out before they have seen it.
         body.extend_from_slice(&[0x00, 0x04, 0x00, 0xfb, 0xff, 0, 0, 0, 0]);
+        body.extend_from_slice(&[0x00, 0x00, 0x00, 0xff, 0xff]);
         control(2, 0, &body)
     }
 

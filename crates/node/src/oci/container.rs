@@ -217,7 +217,11 @@ fn volume_mounts(inputs: &Inputs<'_>) -> Vec<Mount> {
     wanted.sort_by_key(|(mount, _)| mount.mount_path.split('/').filter(|part| !part.is_empty()).count());
     let made = wanted.into_iter().map(|(mount, source)| {
         let read_only = mount.read_only == Some(true) || inputs.read_only_volumes.contains(&mount.name);
-        Mount::bind(&mount.mount_path, source, &["rbind", if read_only { "ro" } else { "rw" }, "nosuid", "nodev"])
+        let mut options = vec!["rbind", if read_only { "ro" } else { "rw" }, "nosuid", "nodev"];
+        if mount.mount_propagation.as_deref() == Some("HostToContainer") {
+            options.push("rslave");
+        }
+        Mount::bind(&mount.mount_path, source, &options)
     });
     made.collect()
 }

@@ -9,12 +9,14 @@ use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::images;
 use super::lifecycle::HEALTHY;
 use super::record::{ContainerRecord, Stage, Termination};
 use super::status::Waiting;
+use super::worker::Desired;
 use crate::context::Context;
 use crate::layout::{ContainerLayout, PodLayout};
 use crate::oci::container::{self as oci, HostDevice, Inputs, PreparedVolume};
@@ -43,6 +45,9 @@ pub enum StartError {
     /// Its settings cannot be honoured.
     #[error("{0}")]
     Config(String),
+    /// The pod is to end, so nothing is started any more.
+    #[error("the pod is being deleted")]
+    Ending,
     /// The runtime refused.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
@@ -67,6 +72,7 @@ impl StartError {
                 reason => reason,
             },
             Self::Config(_) => "CreateContainerConfigError",
+            Self::Ending => "ContainerCreating",
             Self::Runtime(_) | Self::Io { .. } => "CreateContainerError",
         };
         Waiting::new(reason, self.to_string())
@@ -80,6 +86,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) layout: &'a PodLayout,
     pub(crate) network: &'a PodNetwork,
     pub(crate) volumes: &'a [PreparedVolume],
+    pub(crate) desired: watch::Receiver<Desired>,
 }
 
 /// A file tree for a container.
@@ -102,7 +109,13 @@ impl Surroundings<'_> {
             let path = layout.bundle().to_owned();
             move |source| StartError::Io { operation, path, source }
         };
-        let tree = self.tree(container, &layout).await?;
+        let mut desired = self.desired.clone();
+        // A pull may take long. What follows is short, and must not stop half way.
+        let tree = tokio::select! {
+            biased;
+            tree = self.tree(container, &layout) => tree?,
+            _ = desired.wait_for(Desired::is_ending) => return Err(StartError::Ending),
+        };
         if let Stage::Ended(end) = &record.stage {
             record.previous = Some(end.clone());
             record.attempt += 1;
@@ -114,6 +127,7 @@ impl Surroundings<'_> {
         let spec = self.spec(container, &layout, &tree).await?;
         let clean = || -> io::Result<()> {
             files::remove_file(&layout.pid())?;
+            files::remove_file(&layout.monitor_pid())?;
             files::remove_file(&layout.exits().join(&record.id))?;
             if record.attempt >= 2 {
                 files::remove_file(&layout.log(record.attempt - 2))?;
@@ -321,12 +335,21 @@ pub(crate) async fn observe(
     Ok(None)
 }
 
+/// A monitor that another process started has not asked the runtime yet.
+pub(crate) fn is_being_made(node: &Context, layout: &ContainerLayout, record: &ContainerRecord) -> bool {
+    record.stage == Stage::Creating && !node.runtime.knows(&record.id) && monitor_lives(layout)
+}
+
 /// This process ended between asking for the container and writing down that it runs.
 async fn adopt_half_made(
     node: &Context,
     layout: &ContainerLayout,
     record: &mut ContainerRecord,
 ) -> Result<(), StartError> {
+    if is_being_made(node, layout, record) {
+        let message = "its monitor is still at work".to_owned();
+        return Err(RuntimeError::Refused { operation: "adopt container", message }.into());
+    }
     let state = node.runtime.state(&record.id).await?;
     match state.as_ref().map(|state| (state.status.as_str(), state.pid)) {
         Some(("running", pid)) => set_running(record, pid),
@@ -379,7 +402,6 @@ async fn collect_end(layout: &ContainerLayout, record: &ContainerRecord, started
 
 fn monitor_lives(layout: &ContainerLayout) -> bool {
     let pid = fs::read_to_string(layout.monitor_pid()).unwrap_or_default();
-    // The monitor removes its file when it ends, so what is written there is the monitor, or it was killed.
     !pid.trim().is_empty() && Path::new("/proc").join(pid.trim()).exists()
 }
 

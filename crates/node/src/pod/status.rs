@@ -285,3 +285,134 @@ pub fn unsupported(spec: &PodSpec) -> Option<String> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::process::ProcessIdentity;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn running() -> Stage {
+        Stage::Running { process: ProcessIdentity { pid: 1, start_ticks: 1, boot: String::new() }, started_at: at(10) }
+    }
+
+    fn ended(exit_code: i32) -> Stage {
+        Stage::Ended(Termination {
+            exit_code,
+            reason: "Error".to_owned(),
+            message: None,
+            started_at: Some(at(10)),
+            finished_at: at(20),
+            id: "u-main-0".to_owned(),
+        })
+    }
+
+    /// The status of a pod with one container in this state, as JSON.
+    fn status(pod: serde_json::Value, stage: Stage, waiting: Option<Waiting>, next: &Next) -> serde_json::Value {
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let record = ContainerRecord { stage, id: "u-main-0".to_owned(), ..ContainerRecord::default() };
+        let container = &pod.spec.as_ref().unwrap().containers[0];
+        let containers = [ContainerFacts {
+            container,
+            init: false,
+            record: &record,
+            waiting: waiting.as_ref(),
+            started: true,
+            ready: true,
+        }];
+        let facts = Facts {
+            pod: &pod,
+            containers: &containers,
+            next,
+            host_addresses: &["192.0.2.1".parse().unwrap()],
+            pod_addresses: &["10.0.0.2".parse().unwrap(), "fd00::2".parse().unwrap()],
+            start_time: at(5),
+            rejected: None,
+            now: at(30),
+        };
+        json!(compute(&facts))
+    }
+
+    fn pod(extra: serde_json::Value) -> serde_json::Value {
+        let mut pod = json!({"metadata": {"name": "web"}, "spec": {"containers": [{"name": "main", "image": "i"}]}});
+        json_merge(&mut pod, extra);
+        pod
+    }
+
+    fn json_merge(into: &mut serde_json::Value, from: serde_json::Value) {
+        match (into, from) {
+            (serde_json::Value::Object(into), serde_json::Value::Object(from)) => {
+                for (key, value) in from {
+                    json_merge(into.entry(key).or_insert(serde_json::Value::Null), value);
+                }
+            }
+            (into, from) => *into = from,
+        }
+    }
+
+    #[test]
+    fn a_running_pod() {
+        let next = Next { initialized: true, ..Next::default() };
+        insta::assert_json_snapshot!(status(pod(json!({})), running(), None, &next));
+    }
+
+    #[test]
+    fn a_finished_pod() {
+        let next = Next { initialized: true, finished: Some(Finished::Failed), ..Next::default() };
+        insta::assert_json_snapshot!(status(pod(json!({})), ended(7), None, &next));
+    }
+
+    #[test]
+    fn waiting_and_crashing_containers_say_so() {
+        let next = Next { initialized: true, ..Next::default() };
+        let pulling =
+            status(pod(json!({})), Stage::New, Some(Waiting::new("ErrImagePull", "no such image".to_owned())), &next);
+        assert_eq!(pulling["phase"], "Pending");
+        assert_eq!(pulling["containerStatuses"][0]["state"]["waiting"]["reason"], "ErrImagePull");
+        let next = Next { backing_off: vec![("main".to_owned(), at(40))], ..next };
+        let crashing = status(pod(json!({})), ended(1), None, &next);
+        assert_eq!(crashing["phase"], "Running");
+        assert_eq!(crashing["containerStatuses"][0]["state"]["waiting"]["reason"], "CrashLoopBackOff");
+        assert_eq!(crashing["containerStatuses"][0]["lastState"]["terminated"]["exitCode"], 1);
+    }
+
+    #[test]
+    fn conditions_of_others_and_times_of_old_ones_stay() {
+        let old = json!({"status": {"conditions": [
+            {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z"},
+            {"type": "Ready", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z"},
+            {"type": "example.com/own", "status": "Unknown"},
+        ]}});
+        let next = Next { initialized: true, ..Next::default() };
+        let made = status(pod(old), running(), None, &next);
+        let condition =
+            |kind: &str| made["conditions"].as_array().unwrap().iter().find(|c| c["type"] == kind).unwrap().clone();
+        assert_eq!(condition("Ready")["lastTransitionTime"], "2020-01-01T00:00:00Z");
+        assert_eq!(condition("ContainersReady")["lastTransitionTime"], "1970-01-01T00:00:30Z");
+        assert_eq!(condition("example.com/own")["status"], "Unknown");
+        assert_eq!(made["conditions"].as_array().unwrap().len(), 6);
+    }
+
+    #[test]
+    fn readiness_gates_hold_a_pod_back() {
+        let gated = pod(json!({"spec": {"readinessGates": [{"conditionType": "example.com/gate"}]}}));
+        let next = Next { initialized: true, ..Next::default() };
+        let made = status(gated, running(), None, &next);
+        let ready = made["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Ready").unwrap();
+        assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("ReadinessGatesNotReady")));
+    }
+
+    #[test]
+    fn what_only_a_general_kubelet_does_is_refused() {
+        let spec = |value| serde_json::from_value::<PodSpec>(value).unwrap();
+        assert_eq!(unsupported(&spec(json!({"containers": []}))), None);
+        assert!(unsupported(&spec(json!({"containers": [], "hostPID": true}))).unwrap().contains("hostPID"));
+        let privileged = json!({"containers": [{"name": "a", "securityContext": {"privileged": true}}]});
+        assert!(unsupported(&spec(privileged)).unwrap().contains("container a"));
+    }
+}

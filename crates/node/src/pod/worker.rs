@@ -49,7 +49,8 @@ pub enum Desired {
 }
 
 impl Desired {
-    fn is_ending(&self) -> bool {
+    /// The pod is to go.
+    pub fn is_ending(&self) -> bool {
         match self {
             Self::Pod(pod) => pod.metadata.deletion_timestamp.is_some(),
             Self::Gone => true,
@@ -92,6 +93,7 @@ pub(crate) struct Worker {
     refresh_at: Instant,
     wake: Arc<Notify>,
     asked_to_stop: bool,
+    sidecars_until: Option<Instant>,
     released: bool,
 }
 
@@ -120,6 +122,7 @@ impl Worker {
             refresh_at: Instant::now() + REFRESH,
             wake: Arc::default(),
             asked_to_stop: false,
+            sidecars_until: None,
             released: false,
         }
     }
@@ -135,7 +138,7 @@ impl Worker {
             let step = match &desired {
                 Desired::Gone => self.vanish().await,
                 Desired::Pod(pod) if desired.is_ending() => self.stop(pod).await,
-                Desired::Pod(pod) => self.advance_unless_ending(pod).await,
+                Desired::Pod(pod) => self.advance(pod).await,
             };
             let Step::Wait(until) = step else { return };
             let wake = self.wake.clone();
@@ -150,16 +153,6 @@ impl Worker {
                 () = wake.notified() => {}
                 () = timer => {}
             }
-        }
-    }
-
-    /// Advances, but lets go of a pull or a slow volume as soon as the pod is to end. What was half done is found again on disk.
-    async fn advance_unless_ending(&mut self, pod: &Arc<Pod>) -> Step {
-        let mut desired = self.desired.clone();
-        tokio::select! {
-            biased;
-            step = self.advance(pod) => step,
-            _ = desired.wait_for(Desired::is_ending) => Step::Wait(Some(Instant::now())),
         }
     }
 
@@ -291,7 +284,14 @@ impl Worker {
     }
 
     async fn prepare_and_start(&mut self, pod: &Arc<Pod>, next: &Next) -> Option<Instant> {
-        if let Err((reason, message)) = self.prepare(pod).await {
+        let mut desired = self.desired.clone();
+        // A slow volume is no reason to keep a pod that is to end. What is half done is found again.
+        let prepared = tokio::select! {
+            biased;
+            prepared = self.prepare(pod) => prepared,
+            _ = desired.wait_for(Desired::is_ending) => return Some(Instant::now()),
+        };
+        if let Err((reason, message)) = prepared {
             let Step::Wait(until) = self.retry(pod, reason, &message) else { return None };
             for name in &next.start {
                 if let Some(tracked) = self.containers.get_mut(name) {
@@ -321,6 +321,7 @@ impl Worker {
             layout: &self.layout,
             network: &ready.network,
             volumes: &ready.volumes,
+            desired: self.desired.clone(),
         };
         match surroundings.start(container, &mut tracked.record).await {
             Ok(()) => {
@@ -335,6 +336,7 @@ impl Worker {
                 self.follow(pod, container);
                 None
             }
+            Err(StartError::Ending) => Some(Instant::now()),
             Err(error) => {
                 tracked.failures += 1;
                 let waiting = error.waiting(tracked.failures > 1);
@@ -469,14 +471,15 @@ impl Worker {
     /// Every container ended for good: sidecars stop, the last status is written.
     async fn finish(&mut self, pod: &Arc<Pod>, next: &Next) -> Step {
         if self.any_running() {
-            self.signal_all(false);
+            let now = Instant::now();
             let grace = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(30);
-            let deadline = Instant::now() + Duration::from_secs(u64::try_from(grace).unwrap_or(0));
-            if self.asked_to_stop {
-                self.signal_all(true);
+            let until =
+                *self.sidecars_until.get_or_insert(now + Duration::from_secs(u64::try_from(grace).unwrap_or(0)));
+            if until <= now || !self.asked_to_stop {
+                self.signal_all(until <= now);
+                self.asked_to_stop = true;
             }
-            self.asked_to_stop = true;
-            return Step::Wait(Some(deadline));
+            return Step::Wait(Some(until.max(now + FIRST_RETRY)));
         }
         self.report(pod, next, None).await
     }
@@ -577,6 +580,9 @@ impl Worker {
         for name in entries.filter_map(|entry| entry.file_name().into_string().ok()) {
             let layout = self.layout.container(&name);
             let Some(record) = ContainerRecord::read(&layout) else { continue };
+            if container::is_being_made(&self.node, &layout, &record) {
+                return Err(format!("container {name} is just being made"));
+            }
             self.node.runtime.delete(&record.id).await.map_err(|error| error.to_string())?;
         }
         self.containers.values_mut().for_each(|tracked| (tracked.process, tracked.probes) = (None, None));

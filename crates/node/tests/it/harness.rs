@@ -12,8 +12,9 @@ use ferrovirt_apiserver::auth::UserInfo;
 use ferrovirt_apiserver::cluster;
 use ferrovirt_apiserver::serve::erase;
 use ferrovirt_apiserver::server::{Machine, Peer, Server};
+use ferrovirt_node::api::log_lines::{Filter, Options};
 use ferrovirt_node::sources::{Image, ImageProblem, PodNetwork, PullPolicy, PullSecret};
-use ferrovirt_node::{ImageSource, NodeConfig, PodNetworks};
+use ferrovirt_node::{ImageSource, LocalNodes, NodeConfig, PodNetworks};
 use futures::future::BoxFuture;
 use http::Request;
 use k8s_openapi::api::core::v1::Pod;
@@ -120,6 +121,7 @@ pub(crate) struct Cluster {
     pub(crate) config: NodeConfig,
     node: Option<(JoinHandle<()>, CancellationToken)>,
     stop: CancellationToken,
+    listening: Option<cluster::Cluster>,
     directory: tempfile::TempDir,
 }
 
@@ -136,10 +138,50 @@ impl Cluster {
         config.heartbeat = Duration::from_secs(1);
         config.addresses = vec![IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7))];
         std::fs::create_dir_all(&config.binaries).unwrap();
-        let mut cluster =
-            Self { server, images: Arc::default(), networks: Arc::default(), config, node: None, stop, directory };
+        let mut cluster = Self {
+            server,
+            images: Arc::default(),
+            networks: Arc::default(),
+            config,
+            node: None,
+            stop,
+            listening: None,
+            directory,
+        };
         cluster.start_node();
         cluster
+    }
+
+    /// A cluster that listens, for programs outside of this process.
+    pub(crate) async fn with_socket() -> Self {
+        let mut cluster = Self::start().await;
+        let config = cluster::Config {
+            directory: cluster.directory.path().join("cluster"),
+            listen: std::net::SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            token_file: None,
+        };
+        cluster.kill_node().await;
+        let listening = cluster::start(&config).await.unwrap();
+        cluster.server = listening.server.clone();
+        let nodes = LocalNodes::new(cluster.directory.path().join("nodes"));
+        cluster.config.directory = cluster.directory.path().join("nodes").join(&cluster.config.name);
+        cluster.server.mounts.nodes.reach_through(Arc::new(nodes));
+        cluster.listening = Some(listening);
+        cluster.start_node();
+        cluster
+    }
+
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.listening.as_ref().unwrap().kubeconfig.clone()
+    }
+
+    pub(crate) async fn until_log(&self, name: &str, container: &str, wanted: &str) {
+        let pod = self.pods().get(name).await.unwrap();
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while !self.log(&pod, container).contains(wanted) {
+            assert!(tokio::time::Instant::now() < deadline, "{wanted} is not in {}", self.log(&pod, container));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     pub(crate) fn path(&self) -> &std::path::Path {
@@ -212,7 +254,8 @@ impl Cluster {
     pub(crate) fn log(&self, pod: &Pod, container: &str) -> String {
         let uid = pod.metadata.uid.as_deref().unwrap();
         let path = self.config.directory.join("pods").join(uid).join("containers").join(container).join("log.0");
-        std::fs::read_to_string(path).unwrap_or_default()
+        let file = std::fs::read(path).unwrap_or_default();
+        String::from_utf8_lossy(&Filter::new(Options::default()).whole(&file).0).into_owned()
     }
 
     /// Everything on the machine that has this node's name or directory in it.
