@@ -16,15 +16,17 @@ FUZZ_SECONDS := 60
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name what; do printf '  make %-15s %s\n' "$$name" "$$what"; done
 
-run: build ## Start the local control plane in the background and say how to use it
+run: build ## Start the local cluster in the background with a demo guest, and say how to use it
+	@scripts/setup.sh guests
 	@$(FERROVIRT) up
+	@scripts/demo.sh $(FERROVIRT)
 
-stop: ## Stop the local control plane; its objects are there again after the next `make run`
+stop: ## Stop the local cluster and its guests; its objects are there again after the next `make run`
 	@if [ -x $(FERROVIRT) ]; then $(FERROVIRT) down; else echo "Nothing was built, so nothing runs."; fi
 
-build: ## Install what is missing and build the release binary, target/release/ferrovirt
+build: ## Install what is missing and build the release binaries, target/release/{ferrovirt,virtctl,virt-launcher}
 	@scripts/setup.sh build
-	cargo build --locked --release --package ferrovirt
+	cargo build --locked --release --package ferrovirt --package ferrovirt-virt-launcher --package ferrovirt-virtctl
 
 test: ## All tests: Rust, the API suite and kubectl, on our server and on a real kube-apiserver
 	@scripts/test.sh

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the packages that are missing for a purpose, and only those:
-#   setup.sh build       what building the release binary needs
+#   setup.sh build       what building the release binaries needs
+#   setup.sh guests      what running guests on this machine needs
 #   setup.sh lint        and the checks of `make lint`
 #   setup.sh test        and the tests
 #   setup.sh reference   what the reference cluster needs besides Go, which tests/reference/build.sh looks after
@@ -24,7 +25,30 @@ needs_of_rust() {
   need build-essential "a linker, and a C compiler for the ring crate" cc -fsyntax-only -include stdlib.h -x c /dev/null
   need ca-certificates "to fetch crates over HTTPS" test -s /etc/ssl/certs/ca-certificates.crt
 }
+# Programs in sbin are not on everybody's path.
+program() { PATH=$PATH:/usr/sbin:/sbin command -v "$1"; }
+needs_of_guests() {
+  need qemu-system-x86 "runs the guests" program qemu-system-x86_64
+  need qemu-utils "disk images" program qemu-img
+  need libvirt-daemon "drives QEMU" program libvirtd
+  need libvirt-daemon-driver-qemu "drives QEMU" test -e "/usr/lib/$(uname -m)-linux-gnu/libvirt/connection-driver/libvirt_driver_qemu.so"
+  need libvirt-clients "virsh, to look inside a launcher" program virsh
+  need ovmf "EFI firmware" test -d /usr/share/OVMF
+  need seabios "BIOS firmware" test -d /usr/share/seabios
+  need swtpm "TPM devices" program swtpm
+  need swtpm-tools "TPM devices" program swtpm_setup
+  need crun "runs containers" program crun
+  need conmon "keeps containers while the node restarts" program conmon
+  need nftables "guests behind their pod's address" program nft
+  need iproute2 "network devices" program ip
+}
+# The demo guest is made of these.
+needs_of_guest_image() {
+  need busybox-static "the demo guest's programs" program busybox
+  need cpio "the demo guest's first file system" program cpio
+}
 needs_of_tests() {
+  need libxml2-utils "checks domains against libvirt's schema" program xmllint
   need python3 "the foreign client of the tests" python3 -c pass
   need xorriso "reads the media that are made for guests" xorriso -version
   need python3-venv "the foreign client's own environment" python3 -c 'import venv, ensurepip'
@@ -59,8 +83,9 @@ install() {
 case $purpose in
   build) needs_of_rust ;;
   lint) needs_of_rust; needs_of_lint ;;
-  test) needs_of_rust; needs_of_tests; needs_of_reference ;;
+  guests) needs_of_guests; needs_of_guest_image ;;
+  test) needs_of_rust; needs_of_guests; needs_of_guest_image; needs_of_tests; needs_of_reference ;;
   reference) needs_of_reference ;;
-  *) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 install

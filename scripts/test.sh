@@ -41,7 +41,7 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-start_ours() { "$target/ferrovirt" up --state "$work/ours" --listen 127.0.0.1:0; }
+start_ours() { "$target/ferrovirt" up --nodes 0 --state "$work/ours" --listen 127.0.0.1:0; }
 stop_ours() { [ ! -d "$work/ours" ] || "$target/ferrovirt" down --state "$work/ours"; }
 start_reference() { tests/reference/reference.sh up "$work/reference"; }
 stop_reference() { [ ! -d "$work/reference" ] || tests/reference/reference.sh down "$work/reference"; }

@@ -328,7 +328,7 @@ class Server:
 
     def restart(self):
         self.run("down")
-        self.run("up")
+        self.run("up", "--nodes", "0")
 
     def kill(self):
         pid = int(re.search(r"process (\d+)", self.run("status")).group(1))
@@ -339,7 +339,7 @@ class Server:
             if time.monotonic() > deadline:
                 raise Failure(f"process {pid} survives kill -9")
             time.sleep(0.01)
-        self.run("up")
+        self.run("up", "--nodes", "0")
 
     def runs(self):
         return subprocess.run([self.program, "status", "--state", self.state], capture_output=True).returncode == 0

@@ -29,5 +29,5 @@ clean_up() {
 }
 trap clean_up EXIT
 trap 'exit 130' INT TERM
-"$ferrovirt" up --state "$state" >/dev/null
+"$ferrovirt" up --nodes 0 --state "$state" >/dev/null
 "$python" "$here/informer.py" --kubeconfig "$state/kubeconfig" --ferrovirt "$ferrovirt" --state "$state"

@@ -5,7 +5,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, test_kill_process};
 
 /// Where the local cluster keeps its state.
 #[derive(clap::Args, Clone)]
@@ -63,6 +64,7 @@ impl Process {
 
     /// Notes the calling process as the server of `directory`.
     pub(crate) fn register(directory: &Path, address: &str) -> anyhow::Result<()> {
+        fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
         let pid = i32::try_from(std::process::id())?;
         let started = start_time(pid).context("cannot read this process's start time")?;
         let path = directory.join(Self::FILE);
@@ -75,7 +77,8 @@ impl Process {
         let _ = fs::remove_file(directory.join(Self::FILE));
     }
 
-    fn read(directory: &Path) -> anyhow::Result<Option<Self>> {
+    /// The process that noted itself in `directory`, if it is alive.
+    pub(crate) fn read(directory: &Path) -> anyhow::Result<Option<Self>> {
         let path = directory.join(Self::FILE);
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
@@ -93,6 +96,16 @@ impl Process {
     pub(crate) fn is_alive(&self) -> bool {
         let Some(pid) = Pid::from_raw(self.pid) else { return false };
         test_kill_process(pid).is_ok() && start_time(self.pid) == Some(self.started)
+    }
+
+    /// Waits until the process is gone, whoever its parent is.
+    pub(crate) async fn ended(&self) {
+        let Some(pid) = Pid::from_raw(self.pid) else { return };
+        let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+        if self.is_alive() {
+            // A thread that waits: tokio has no safe way to watch a descriptor that it did not make.
+            let _ = tokio::task::spawn_blocking(move || poll(&mut [PollFd::new(&handle, PollFlags::IN)], None)).await;
+        }
     }
 
     /// Asks the process to end, or ends it.

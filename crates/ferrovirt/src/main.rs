@@ -1,7 +1,10 @@
 //! The `ferrovirt` command: parses arguments and calls the command's function.
 
 mod commands;
+mod control_plane;
 mod local;
+mod pods;
+mod requirements;
 
 use clap::{Parser, Subcommand};
 
@@ -35,6 +38,18 @@ enum Command {
     /// `up` does this in the background; use it directly under a service manager. The first line on standard output
     /// says `ready` and the address once clients are served.
     Serve(commands::serve::Args),
+    /// Run one node of the local cluster in the foreground: the node runtime and virt-handler.
+    ///
+    /// `up` does this in the background. Guests go on when it ends, and it finds them again when it starts.
+    Node(commands::node::Args),
+    /// Start the parts of the local cluster and start them again when they end.
+    #[command(hide = true)]
+    Supervise(commands::supervise::SuperviseArgs),
+    /// Start a small guest and show each step until it has booted.
+    Demo(commands::demo::Args),
+    /// Container images of this machine, for container disks and kernels.
+    #[command(subcommand)]
+    Images(commands::images::Images),
     /// Measure a running cluster.
     #[command(subcommand)]
     Bench(commands::bench::Bench),
@@ -58,6 +73,10 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Kubeconfig(home) => commands::kubeconfig::run(&home),
         Command::Crds(args) => commands::crds::run(&args),
         Command::Serve(args) => commands::serve::run(&args),
+        Command::Node(args) => commands::node::run(&args),
+        Command::Supervise(args) => commands::supervise::run(&args),
+        Command::Demo(args) => commands::demo::run(&args),
+        Command::Images(images) => commands::images::run(&images),
         Command::Bench(bench) => commands::bench::run(&bench),
     }
 }

@@ -1,20 +1,25 @@
 //! `ferrovirt down`: ends the local cluster.
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use rustix::process::Signal;
 
 use crate::local::{Home, Process};
+use crate::pods;
 
 /// Arguments of `down`.
 #[derive(clap::Args, Clone)]
 pub(crate) struct Args {
     #[command(flatten)]
     home: Home,
-    /// Delete the cluster's state too: every object, key and certificate.
+    /// Delete the cluster's state too: every object, disk, image, key and certificate.
     #[arg(long)]
     delete: bool,
+    /// Leave the guests running; the next `up` finds them again. This is how Ferrovirt itself is upgraded.
+    #[arg(long, conflicts_with = "delete")]
+    keep_guests: bool,
 }
 
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -22,26 +27,61 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Stops the cluster and waits until it is gone.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let directory = args.home.directory()?;
-    match args.home.process()? {
-        None => println!("The local cluster does not run."),
-        Some(process) => {
-            println!("Stopping the control plane (process {}) ...", process.pid);
-            stop(&process)?;
-            println!("Stopped.");
-        }
+    // The supervisor first: it would start the others again.
+    let mut stopped = stop_part("the supervisor", &directory.join("supervisor"))?;
+    if !args.keep_guests && nodes(&directory).iter().any(|(_, own)| matches!(Process::read(own), Ok(Some(_)))) {
+        pods::remove_all(&args.home)?;
     }
+    for (name, own) in nodes(&directory) {
+        stopped |= stop_part(&name, &own)?;
+    }
+    if let Some(process) = args.home.process()? {
+        println!("Stopping the control plane (process {}) ...", process.pid);
+        stop(&process)?;
+        stopped = true;
+    }
+    println!("{}", if stopped { "Stopped." } else { "The local cluster does not run." });
     if args.delete && directory.exists() {
-        // Only what `serve` makes: a mistyped --state must not cost somebody their files.
-        for name in ["store", "pki"] {
+        remove_network(&directory)?;
+        // Only what the parts make: a mistyped --state must not cost somebody their files.
+        for name in ["store", "pki", "nodes", "images", "volumes", "network", "shared", "supervisor"] {
             let _ = std::fs::remove_dir_all(directory.join(name));
         }
-        for name in ["kubeconfig", "listen", "process", "ferrovirt.log"] {
+        for name in ["kubeconfig", "listen", "process", "node-count", "ferrovirt.log", "supervisor.log"] {
             let _ = std::fs::remove_file(directory.join(name));
         }
         let _ = std::fs::remove_dir(&directory);
         println!("Deleted the state in {}.", directory.display());
     }
     Ok(())
+}
+
+/// The nodes that this state knows.
+fn nodes(directory: &Path) -> Vec<(String, PathBuf)> {
+    let entries = std::fs::read_dir(directory.join("nodes")).into_iter().flatten().flatten();
+    let mut nodes: Vec<_> =
+        entries.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path())).collect();
+    nodes.sort();
+    nodes
+}
+
+fn stop_part(name: &str, directory: &Path) -> anyhow::Result<bool> {
+    let Some(process) = Process::read(directory)? else { return Ok(false) };
+    println!("Stopping {name} (process {}) ...", process.pid);
+    stop(&process)?;
+    Ok(true)
+}
+
+/// Bridges, namespaces and rules of the nodes.
+fn remove_network(directory: &Path) -> anyhow::Result<()> {
+    let network = directory.join("network");
+    if !network.exists() {
+        return Ok(());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime
+        .block_on(ferrovirt_cluster_network::Cluster::remove_at(&network))
+        .context("cannot remove the nodes' network")
 }
 
 fn stop(process: &Process) -> anyhow::Result<()> {

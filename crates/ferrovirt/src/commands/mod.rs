@@ -2,8 +2,12 @@
 
 pub(crate) mod bench;
 pub(crate) mod crds;
+pub(crate) mod demo;
 pub(crate) mod down;
+pub(crate) mod images;
 pub(crate) mod kubeconfig;
+pub(crate) mod node;
 pub(crate) mod serve;
 pub(crate) mod status;
+pub(crate) mod supervise;
 pub(crate) mod up;

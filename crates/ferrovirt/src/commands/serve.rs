@@ -8,7 +8,9 @@ use std::sync::Arc;
 use anyhow::Context;
 use ferrovirt_apiserver::cluster::{self, Config};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
+use crate::control_plane;
 use crate::local::{Home, Process};
 
 /// Arguments of `serve`.
@@ -25,14 +27,22 @@ pub(crate) struct Args {
     /// File with static bearer tokens, one `token,user,uid,"group1,group2"` per line.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+    /// How many nodes this machine plays. Without any there is only the API: pods are not scheduled, guests do not start.
+    #[arg(long, default_value = "0", value_parser = clap::value_parser!(u8).range(0..=16))]
+    pub nodes: u8,
 }
 
 /// Serves until SIGTERM or SIGINT.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    log();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(serve(args))
+}
+
+/// Log lines go to standard error, which `up` sends to a file.
+pub(crate) fn log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
 }
 
 async fn serve(args: &Args) -> anyhow::Result<()> {
@@ -50,6 +60,10 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     // Kubeconfigs in use name the port, so the next start takes the same one.
     std::fs::write(&remembered, cluster.address.to_string())?;
     install_crds(&cluster.server).await?;
+    let stop = CancellationToken::new();
+    if args.nodes > 0 {
+        control_plane::start(&cluster, &directory, args.nodes, &stop).await?;
+    }
     Process::register(&directory, &cluster.address.to_string())?;
     tracing::info!(address = %cluster.address, "the API server is ready");
     let mut out = std::io::stdout();
@@ -59,6 +73,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         _ = interrupt.recv() => {}
     }
     tracing::info!("stopping");
+    stop.cancel();
     Process::unregister(&directory);
     cluster.stop().await;
     Ok(())

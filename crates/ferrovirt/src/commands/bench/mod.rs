@@ -1,6 +1,7 @@
 //! `ferrovirt bench`: measurements of a running cluster, for people and for comparisons. Tests never assert on them.
 
 mod apiserver;
+mod vmi;
 
 /// What to measure.
 #[derive(clap::Subcommand, Clone)]
@@ -10,11 +11,26 @@ pub(crate) enum Bench {
     /// Works with any Kubernetes API server. Everything happens in a namespace of its own, which is deleted at the end,
     /// after a failure and after Ctrl-C.
     Apiserver(Box<apiserver::Args>),
+    /// Measure how guests start: bursts of them, the stages of each, and what our processes around them cost.
+    ///
+    /// Runs on the machine of the nodes. The guests are in a namespace of their own, which is deleted at the end, after a failure and after
+    /// Ctrl-C.
+    Vmi(vmi::Args),
+}
+
+/// How results are printed.
+#[derive(clap::ValueEnum, Clone, Copy)]
+pub(crate) enum Format {
+    /// A table.
+    Text,
+    /// Plain numbers, in seconds and bytes.
+    Json,
 }
 
 /// Runs a benchmark.
 pub(crate) fn run(bench: &Bench) -> anyhow::Result<()> {
     match bench {
         Bench::Apiserver(args) => apiserver::run(args),
+        Bench::Vmi(args) => vmi::run(args),
     }
 }

@@ -21,6 +21,7 @@ use self::phases::Effort;
 use self::report::Results;
 use self::sample::Sample;
 use self::target::Target;
+use super::Format;
 use crate::local::Home;
 
 /// Arguments of `bench apiserver`.
@@ -55,14 +56,6 @@ pub(crate) struct Args {
     /// Output format.
     #[arg(short, long, default_value = "text")]
     output: Format,
-}
-
-#[derive(clap::ValueEnum, Clone, Copy)]
-enum Format {
-    /// A table.
-    Text,
-    /// Plain numbers, in seconds and bytes.
-    Json,
 }
 
 /// Measures, cleans up and prints.

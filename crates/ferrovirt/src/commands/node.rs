@@ -1,0 +1,81 @@
+//! `ferrovirt node`: one node of the local cluster: the node runtime and virt-handler.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use ferrovirt_reconcile::Clock;
+use ferrovirt_virt_handler::launcher::PodLaunchers;
+use ferrovirt_virt_handler::wiring::PodWiring;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::control_plane::{HANDLER_KUBECONFIG, NODE_KUBECONFIG, node_name};
+use crate::local::{Home, Process};
+
+/// Arguments of `node`.
+#[derive(clap::Args, Clone)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    home: Home,
+    /// Number of the node, from 1.
+    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u8).range(1..=200))]
+    index: u8,
+}
+
+/// Runs the node until SIGTERM or SIGINT. Guests go on without it.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    super::serve::log();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(node(args))
+}
+
+async fn node(args: &Args) -> anyhow::Result<()> {
+    let state = args.home.directory()?;
+    let name = node_name(args.index);
+    let directory = state.join("nodes").join(&name);
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let runtime_client = client(&directory.join(NODE_KUBECONFIG)).await?;
+    let handler_client = client(&directory.join(HANDLER_KUBECONFIG)).await?;
+    let stop = CancellationToken::new();
+    let facts = ferrovirt_virt_handler::probe::facts().await;
+    let network = ferrovirt_cluster_network::Cluster::open(&state.join("network"), "ferrovirt").await?;
+    let network = network.node(args.index, &name).await.context("cannot set up the node's network")?;
+    let images = Arc::new(ferrovirt_images::Store::open(&state.join("images"))?);
+    let mut config = ferrovirt_node::NodeConfig::new(name.clone(), directory.clone());
+    config.shared_directory = state.join("shared");
+    config.binaries = std::env::current_exe()?.parent().map(Path::to_owned).unwrap_or_default();
+    config.kvm = facts.accelerator == ferrovirt_domain::Accelerator::Kvm;
+    config.addresses = network.addresses().to_vec();
+    config.pod_ranges = network.pod_ranges().iter().map(ToString::to_string).collect();
+    Process::register(&directory, &name)?;
+    let runtime = tokio::spawn(ferrovirt_node::run(config, runtime_client, images, Arc::new(network), stop.clone()));
+    let handler = ferrovirt_virt_handler::Config {
+        node: name.clone(),
+        directory: directory.join("virt-handler"),
+        socket: directory.join("virt-handler.sock"),
+        facts,
+    };
+    let launchers = Arc::new(PodLaunchers::new(directory.join("pods")));
+    let wiring = Arc::new(PodWiring);
+    let handler = ferrovirt_virt_handler::run(handler_client, handler, launchers, wiring, Clock::System, stop.clone());
+    let handler = tokio::spawn(handler);
+    tracing::info!("{name} is up");
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        ended = runtime => ended?.context("the node runtime ended")?,
+        ended = handler => ended?.context("virt-handler ended")?,
+    }
+    stop.cancel();
+    Process::unregister(&directory);
+    Ok(())
+}
+
+async fn client(path: &Path) -> anyhow::Result<kube::Client> {
+    let kubeconfig = Kubeconfig::read_from(path)
+        .with_context(|| format!("cannot read {}: the control plane makes it when it starts", path.display()))?;
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(kube::Client::try_from(config)?)
+}

@@ -1,0 +1,110 @@
+//! Users of the local cluster's components, what each may do, and the nodes' kubeconfigs.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use anyhow::Context;
+use ferrovirt_apiserver::auth::kubeconfig::{kubeconfig_yaml, write_private};
+use ferrovirt_apiserver::server::Server;
+use serde_json::{Value, json};
+
+/// The user of virt-controller, as it is called on a Kubernetes cluster.
+pub(super) const VIRT_CONTROLLER: &str = "system:serviceaccount:kubevirt:virt-controller";
+/// The user of virt-handler.
+const VIRT_HANDLER: &str = "system:serviceaccount:kubevirt:virt-handler";
+/// The user of the scheduler; its role is one of those that every cluster has.
+pub(super) const SCHEDULER: &str = "system:kube-scheduler";
+
+/// Files in a node's directory.
+pub(crate) const NODE_KUBECONFIG: &str = "node.kubeconfig";
+/// The handler's.
+pub(crate) const HANDLER_KUBECONFIG: &str = "virt-handler.kubeconfig";
+
+/// Makes or renews roles and bindings.
+pub(super) async fn install(server: &Arc<Server>) -> anyhow::Result<()> {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kubevirt"}});
+    ensure(server, "", "v1", "namespaces", namespace).await?;
+    for (name, subject, rules) in [
+        ("kubevirt-controller", VIRT_CONTROLLER, controller_rules()),
+        ("kubevirt-handler", VIRT_HANDLER, handler_rules()),
+    ] {
+        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules});
+        ensure(server, "rbac.authorization.k8s.io", "v1", "clusterroles", role).await?;
+        bind(server, name, name, &json!({"kind": "User", "name": subject, "apiGroup": "rbac.authorization.k8s.io"}))
+            .await?;
+    }
+    // There is no node authorizer here; the machine's own nodes get the role that it would enforce.
+    let nodes = json!({"kind": "Group", "name": "system:nodes", "apiGroup": "rbac.authorization.k8s.io"});
+    bind(server, "ferrovirt:nodes", "system:node", &nodes).await
+}
+
+async fn bind(server: &Arc<Server>, name: &str, role: &str, subject: &Value) -> anyhow::Result<()> {
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}, "subjects": [subject],
+    });
+    ensure(server, "rbac.authorization.k8s.io", "v1", "clusterrolebindings", binding).await
+}
+
+/// Makes an object unless it is there.
+pub(super) async fn ensure(
+    server: &Arc<Server>,
+    group: &str,
+    version: &str,
+    resource: &str,
+    object: Value,
+) -> anyhow::Result<()> {
+    Ok(server.internal(group, version, resource, "ferrovirt")?.ensure(object).await?)
+}
+
+fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
+    json!({"apiGroups": groups, "resources": resources, "verbs": verbs})
+}
+
+const READ: &[&str] = &["get", "list", "watch"];
+const EVENTS: &[&str] = &["create", "patch", "update"];
+
+fn controller_rules() -> Value {
+    json!([
+        rule(&["kubevirt.io"], &["*"], &["*"]),
+        rule(&["migrations.kubevirt.io"], &["*"], &["*"]),
+        rule(&[""], &["pods"], &["get", "list", "watch", "create", "delete", "patch", "update"]),
+        rule(&[""], &["pods/finalizers", "pods/status"], &["patch", "update"]),
+        rule(&[""], &["persistentvolumeclaims", "nodes", "namespaces", "resourcequotas"], READ),
+        rule(&["storage.k8s.io"], &["storageclasses"], READ),
+        rule(&["", "events.k8s.io"], &["events"], EVENTS),
+        rule(&["coordination.k8s.io"], &["leases"], &["get", "create", "update"]),
+    ])
+}
+
+fn handler_rules() -> Value {
+    json!([
+        rule(&["kubevirt.io"], &["virtualmachineinstances"], &["get", "list", "watch", "update", "patch"]),
+        rule(&["kubevirt.io"], &["kubevirts"], READ),
+        rule(&[""], &["pods"], READ),
+        rule(&[""], &["nodes"], &["get", "list", "watch", "patch"]),
+        rule(&["", "events.k8s.io"], &["events"], EVENTS),
+    ])
+}
+
+/// Writes the kubeconfigs of one node.
+pub(super) fn write_node(
+    server: &Arc<Server>,
+    address: &SocketAddr,
+    directory: &Path,
+    name: &str,
+) -> anyhow::Result<()> {
+    std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    let (pki, url) = (server.identity.pki(), format!("https://{address}"));
+    let node = format!("system:node:{name}");
+    for (file, user, groups) in [
+        (NODE_KUBECONFIG, node.as_str(), ["system:nodes"].as_slice()),
+        (HANDLER_KUBECONFIG, VIRT_HANDLER, ["system:serviceaccounts", "system:serviceaccounts:kubevirt"].as_slice()),
+    ] {
+        let identity = pki.client_identity(user, groups, SystemTime::now())?;
+        write_private(&directory.join(file), &kubeconfig_yaml("ferrovirt", &url, pki.ca_certificate(), &identity))?;
+    }
+    Ok(())
+}
