@@ -50,7 +50,7 @@ pub(super) fn answer(node: &Arc<Context>, place: &Place, parameters: &Parameters
         rest: Vec::new(),
         filter: Filter::new(options(parameters)?),
         left: limit,
-        follow: follow.then(|| (layout, record.id)),
+        follow: follow.then_some((layout, record.id)),
         begun: false,
         done: false,
     };

@@ -223,9 +223,9 @@ impl Client {
         let (_, pair) = self.pairs.entry(request.clone()).or_insert_with(|| (port, Pair::default()));
         let opened = Some(Opened { id: stream, incoming });
         if kind == "data" {
-            pair.data = opened
+            pair.data = opened;
         } else {
-            pair.error = opened
+            pair.error = opened;
         }
         if pair.data.is_some()
             && pair.error.is_some()

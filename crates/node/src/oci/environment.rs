@@ -244,7 +244,7 @@ mod tests {
 
     use super::*;
 
-    fn variables_of(env: serde_json::Value) -> Result<Vec<String>, EnvironmentError> {
+    fn variables_of(env: &serde_json::Value) -> Result<Vec<String>, EnvironmentError> {
         let pod: Pod = serde_json::from_value(json!({
             "metadata": {"name": "p", "namespace": "n", "labels": {"a": "1"}}, "spec": {"containers": []},
         }))
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn later_variables_see_earlier_ones_and_replace_the_images() {
-        let made = variables_of(json!([
+        let made = variables_of(&json!([
             {"name": "A", "value": "own"}, {"name": "B", "value": "$(A)-$(NONE)-$$(A)"},
             {"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": "L", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['a']"}}},
@@ -277,9 +277,9 @@ mod tests {
 
     #[test]
     fn a_missing_key_names_variable_and_object() {
-        let error = variables_of(json!([{"name": "S", "valueFrom": {"secretKeyRef": {"name": "s", "key": "no"}}}]));
+        let error = variables_of(&json!([{"name": "S", "valueFrom": {"secretKeyRef": {"name": "s", "key": "no"}}}]));
         assert_eq!(error.unwrap_err().to_string(), "environment variable S: key \"no\" of secret \"s\" is missing");
-        let error = variables_of(json!([{"name": "F", "valueFrom": {"fieldRef": {"fieldPath": "spec.odd"}}}]));
+        let error = variables_of(&json!([{"name": "F", "valueFrom": {"fieldRef": {"fieldPath": "spec.odd"}}}]));
         assert_eq!(error.unwrap_err().to_string(), "environment variable F: this node knows no field spec.odd");
     }
 

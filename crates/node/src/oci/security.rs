@@ -127,7 +127,7 @@ mod tests {
     const PASSWD: &str = "root:x:0:0::/:/bin/sh\nweb:x:33:34::/:/bin/sh\n";
     const GROUP: &str = "root:x:0:\nstaff:x:50:\n";
 
-    fn user_of(pod: serde_json::Value, own: serde_json::Value, image: &str) -> Result<(u32, u32), SecurityError> {
+    fn user_of(pod: &serde_json::Value, own: &serde_json::Value, image: &str) -> Result<(u32, u32), SecurityError> {
         let spec: PodSpec = serde_json::from_value(json!({"containers": [], "securityContext": pod})).unwrap();
         let container: Container = serde_json::from_value(json!({"name": "a", "securityContext": own})).unwrap();
         user(&spec, &container, image, PASSWD, GROUP).map(|user| (user.uid, user.gid))
@@ -135,22 +135,22 @@ mod tests {
 
     #[test]
     fn the_container_the_pod_and_the_image_name_the_user_in_this_order() {
-        assert_eq!(user_of(json!({"runAsUser": 7}), json!({"runAsUser": 33}), "5:6"), Ok((33, 34)));
-        assert_eq!(user_of(json!({"runAsUser": 7, "runAsGroup": 8}), json!({}), "5:6"), Ok((7, 8)));
-        assert_eq!(user_of(json!({}), json!({}), "5:6"), Ok((5, 6)));
-        assert_eq!(user_of(json!({}), json!({}), "web"), Ok((33, 34)));
-        assert_eq!(user_of(json!({}), json!({}), "web:staff"), Ok((33, 50)));
-        assert_eq!(user_of(json!({}), json!({}), ""), Ok((0, 0)));
+        assert_eq!(user_of(&json!({"runAsUser": 7}), &json!({"runAsUser": 33}), "5:6"), Ok((33, 34)));
+        assert_eq!(user_of(&json!({"runAsUser": 7, "runAsGroup": 8}), &json!({}), "5:6"), Ok((7, 8)));
+        assert_eq!(user_of(&json!({}), &json!({}), "5:6"), Ok((5, 6)));
+        assert_eq!(user_of(&json!({}), &json!({}), "web"), Ok((33, 34)));
+        assert_eq!(user_of(&json!({}), &json!({}), "web:staff"), Ok((33, 50)));
+        assert_eq!(user_of(&json!({}), &json!({}), ""), Ok((0, 0)));
     }
 
     #[test]
     fn what_cannot_be_honoured_is_refused() {
-        assert_eq!(user_of(json!({"runAsNonRoot": true}), json!({}), ""), Err(SecurityError::Root));
+        assert_eq!(user_of(&json!({"runAsNonRoot": true}), &json!({}), ""), Err(SecurityError::Root));
         assert_eq!(
-            user_of(json!({"runAsUser": -1}), json!({}), ""),
+            user_of(&json!({"runAsUser": -1}), &json!({}), ""),
             Err(SecurityError::Id { field: "runAsUser", value: -1 })
         );
-        assert_eq!(user_of(json!({}), json!({}), "nobody"), Err(SecurityError::UnknownUser("nobody".into())));
+        assert_eq!(user_of(&json!({}), &json!({}), "nobody"), Err(SecurityError::UnknownUser("nobody".into())));
     }
 
     #[test]

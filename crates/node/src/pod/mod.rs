@@ -16,6 +16,7 @@ pub mod images;
 pub mod lifecycle;
 pub mod probes;
 pub mod record;
+mod report;
 pub mod status;
 pub mod supervisor;
 pub mod worker;

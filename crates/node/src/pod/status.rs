@@ -272,6 +272,8 @@ pub fn unsupported(spec: &PodSpec) -> Option<String> {
         (spec.host_ipc == Some(true), "hostIPC"),
         (spec.host_users == Some(false), "hostUsers: false"),
         (spec.share_process_namespace == Some(true), "shareProcessNamespace"),
+        (spec.active_deadline_seconds.is_some(), "activeDeadlineSeconds"),
+        (spec.runtime_class_name.as_deref().is_some_and(|name| !name.is_empty()), "runtimeClassName"),
     ];
     if let Some((_, field)) = asked.iter().find(|(asked, _)| *asked) {
         return Some(format!("this node runs no pods with {field}"));
@@ -281,6 +283,13 @@ pub fn unsupported(spec: &PodSpec) -> Option<String> {
         let privileged = container.security_context.as_ref().and_then(|context| context.privileged) == Some(true);
         if privileged {
             return Some(format!("container {}: this node runs no privileged containers", container.name));
+        }
+        if container.lifecycle.as_ref().is_some_and(|hooks| hooks.post_start.is_some() || hooks.pre_stop.is_some()) {
+            return Some(format!("container {}: this node runs no lifecycle hooks", container.name));
+        }
+        let mut mounts = container.volume_mounts.iter().flatten();
+        if mounts.any(|mount| mount.mount_propagation.as_deref() == Some("Bidirectional")) {
+            return Some(format!("container {}: this node takes no mounts from containers", container.name));
         }
     }
     None
@@ -313,18 +322,12 @@ mod tests {
     }
 
     /// The status of a pod with one container in this state, as JSON.
-    fn status(pod: serde_json::Value, stage: Stage, waiting: Option<Waiting>, next: &Next) -> serde_json::Value {
+    fn status(pod: serde_json::Value, stage: Stage, waiting: Option<&Waiting>, next: &Next) -> serde_json::Value {
         let pod: Pod = serde_json::from_value(pod).unwrap();
         let record = ContainerRecord { stage, id: "u-main-0".to_owned(), ..ContainerRecord::default() };
         let container = &pod.spec.as_ref().unwrap().containers[0];
-        let containers = [ContainerFacts {
-            container,
-            init: false,
-            record: &record,
-            waiting: waiting.as_ref(),
-            started: true,
-            ready: true,
-        }];
+        let containers =
+            [ContainerFacts { container, init: false, record: &record, waiting, started: true, ready: true }];
         let facts = Facts {
             pod: &pod,
             containers: &containers,
@@ -371,7 +374,7 @@ mod tests {
     fn waiting_and_crashing_containers_say_so() {
         let next = Next { initialized: true, ..Next::default() };
         let pulling =
-            status(pod(json!({})), Stage::New, Some(Waiting::new("ErrImagePull", "no such image".to_owned())), &next);
+            status(pod(json!({})), Stage::New, Some(&Waiting::new("ErrImagePull", "no such image".to_owned())), &next);
         assert_eq!(pulling["phase"], "Pending");
         assert_eq!(pulling["containerStatuses"][0]["state"]["waiting"]["reason"], "ErrImagePull");
         let next = Next { backing_off: vec![("main".to_owned(), at(40))], ..next };

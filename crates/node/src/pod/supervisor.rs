@@ -119,7 +119,7 @@ impl Supervisor {
         }
         match self.node.images.holders() {
             Ok(holders) => {
-                present.extend(holders.iter().filter_map(|holder| self.node.held_by(holder)).map(str::to_owned))
+                present.extend(holders.iter().filter_map(|holder| self.node.held_by(holder)).map(str::to_owned));
             }
             Err(error) => tracing::warn!(error, "cannot tell which pods hold images"),
         }

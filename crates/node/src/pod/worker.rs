@@ -7,8 +7,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
-use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
@@ -20,6 +18,7 @@ use ferrovirt_reconcile::Note;
 use super::container::{self, StartError, Surroundings, shares};
 use super::lifecycle::{self, Member, Next};
 use super::record::{ContainerRecord, Stage};
+use super::report::{delete_object, same_status, shows, write_status};
 use super::status::{self, ContainerFacts, Facts, Waiting};
 use super::{etc, probes};
 use crate::context::Context;
@@ -661,49 +660,6 @@ fn stop_signal(name: Option<&str>) -> Signal {
     }
 }
 
-/// Compares two patches without the moment in which they were made.
-fn same_status(one: &Value, other: &Value) -> bool {
-    fn plain(patch: &Value) -> Value {
-        let mut status = patch["status"].clone();
-        for condition in status["conditions"].as_array_mut().into_iter().flatten() {
-            condition["lastTransitionTime"] = Value::Null;
-        }
-        status
-    }
-    plain(one) == plain(other)
-}
-
-/// Whether the object already says what the patch would write, as after a restart of this process.
-fn shows(pod: &Pod, patch: &Value) -> bool {
-    let mut present = json!({"status": pod.status});
-    for field in ["reason", "message"] {
-        if present["status"][field].is_null() {
-            present["status"][field] = Value::Null;
-        }
-    }
-    same_status(&present, patch)
-}
-
-async fn write_status(node: &Context, pod: &Pod, patch: &Value) -> kube::Result<()> {
-    let api: Api<Pod> = pods(node, pod);
-    let name = pod.metadata.name.as_deref().unwrap_or_default();
-    api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(|_| ())
-}
-
-async fn delete_object(node: &Context, pod: &Pod, uid: &str) -> kube::Result<()> {
-    let name = pod.metadata.name.as_deref().unwrap_or_default();
-    let preconditions = Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() };
-    let parameters = DeleteParams::default().grace_period(0).preconditions(preconditions);
-    match pods(node, pod).delete(name, &parameters).await {
-        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
-        other => other.map(|_| ()),
-    }
-}
-
-fn pods(node: &Context, pod: &Pod) -> Api<Pod> {
-    Api::namespaced(node.client.clone(), pod.metadata.namespace.as_deref().unwrap_or("default"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -711,12 +667,5 @@ mod tests {
     #[test]
     fn pauses_grow_to_a_limit() {
         assert_eq!([1, 2, 3, 5, 99].map(|n| retry_pause(n).as_secs()), [1, 2, 4, 10, 10]);
-    }
-
-    #[test]
-    fn only_the_moment_of_a_transition_does_not_count() {
-        let status = |time: &str, value: &str| json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": value, "lastTransitionTime": time}]}});
-        assert!(same_status(&status("1", "True"), &status("2", "True")));
-        assert!(!same_status(&status("1", "True"), &status("1", "False")));
     }
 }
