@@ -2,17 +2,24 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use ferrovirt_api::names::labels;
 use ferrovirt_reconcile::Clock;
 use ferrovirt_virt_handler::launcher::PodLaunchers;
 use ferrovirt_virt_handler::wiring::PodWiring;
+use k8s_openapi::api::core::v1::Node;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, ResourceExt};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::control_plane::{HANDLER_KUBECONFIG, NODE_KUBECONFIG, node_name};
 use crate::local::{Home, Process};
+
+/// How long the control plane may take to write the node's kubeconfigs.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Arguments of `node`.
 #[derive(clap::Args, Clone)]
@@ -49,7 +56,7 @@ async fn node(args: &Args) -> anyhow::Result<()> {
     config.kvm = facts.accelerator == ferrovirt_domain::Accelerator::Kvm;
     config.addresses = network.addresses().to_vec();
     config.pod_ranges = network.pod_ranges().iter().map(ToString::to_string).collect();
-    Process::register(&directory, &name)?;
+    let nodes: Api<Node> = Api::all(runtime_client.clone());
     let runtime = tokio::spawn(ferrovirt_node::run(config, runtime_client, images, Arc::new(network), stop.clone()));
     let handler = ferrovirt_virt_handler::Config {
         node: name.clone(),
@@ -61,8 +68,14 @@ async fn node(args: &Args) -> anyhow::Result<()> {
     let wiring = Arc::new(PodWiring);
     let handler = ferrovirt_virt_handler::run(handler_client, handler, launchers, wiring, Clock::System, stop.clone());
     let handler = tokio::spawn(handler);
-    tracing::info!("{name} is up");
+    let up = async {
+        until_schedulable(&nodes, &name).await;
+        tracing::info!("{name} is up");
+        Process::register(&directory, &name)?;
+        std::future::pending::<anyhow::Result<()>>().await
+    };
     tokio::select! {
+        failed = up => failed?,
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
         ended = runtime => ended?.context("the node runtime ended")?,
@@ -73,7 +86,23 @@ async fn node(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Waits until guests can be placed on the node. `up` waits for this, so that whoever creates one then is not told to be patient.
+async fn until_schedulable(nodes: &Api<Node>, name: &str) {
+    loop {
+        let node = nodes.get_metadata(name).await;
+        if node.is_ok_and(|node| node.labels().get(labels::NODE_SCHEDULABLE).is_some_and(|value| value == "true")) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A client for a kubeconfig that the control plane writes when it starts; both start at the same time.
 async fn client(path: &Path) -> anyhow::Result<kube::Client> {
+    let begin = Instant::now();
+    while !path.exists() && begin.elapsed() < PATIENCE {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     let kubeconfig = Kubeconfig::read_from(path)
         .with_context(|| format!("cannot read {}: the control plane makes it when it starts", path.display()))?;
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;

@@ -46,8 +46,10 @@ pub(crate) fn run(args: &SuperviseArgs) -> anyhow::Result<()> {
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         Process::register(&directory.join("supervisor"), "supervisor")?;
+        // Now, while it is what was started: an upgrade replaces the file under the same name.
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
         for part in parts(args, &directory) {
-            tokio::spawn(keep(part));
+            tokio::spawn(keep(program.clone(), part));
         }
         terminate.recv().await;
         Process::unregister(&directory.join("supervisor"));
@@ -81,14 +83,14 @@ fn parts(args: &SuperviseArgs, directory: &Path) -> Vec<Part> {
 }
 
 /// Starts the part whenever it does not run.
-async fn keep(part: Part) {
+async fn keep(program: PathBuf, part: Part) {
     let mut pause = Duration::ZERO;
     loop {
         let begin = Instant::now();
         match Process::read(&part.directory) {
             Ok(Some(process)) => process.ended().await,
             _ => {
-                if let Err(error) = start(&part).await {
+                if let Err(error) = start(&program, &part).await {
                     tracing::error!("cannot start the {}: {error:#}", part.name);
                 }
             }
@@ -103,11 +105,11 @@ async fn keep(part: Part) {
 }
 
 /// Starts it in a process group of its own and waits for its end.
-async fn start(part: &Part) -> anyhow::Result<()> {
+async fn start(program: &Path, part: &Part) -> anyhow::Result<()> {
     std::fs::create_dir_all(&part.directory)?;
     let log = File::options().create(true).append(true).open(&part.log);
     let log = log.with_context(|| format!("cannot write {}", part.log.display()))?;
-    let mut command = Command::new(std::env::current_exe().context("cannot find this program's own file")?);
+    let mut command = Command::new(program);
     command
         .args(&part.arguments)
         .stdin(Stdio::null())
