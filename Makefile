@@ -11,7 +11,7 @@ export PATH := $(PATH):$(if $(CARGO_HOME),$(CARGO_HOME),$(HOME)/.cargo)/bin
 FERROVIRT := target/release/ferrovirt
 FUZZ_SECONDS := 60
 
-.PHONY: help run stop build test test-unit test-api test-kubectl reference-up reference-down fuzz lint fmt clean
+.PHONY: help run stop build test test-unit test-api test-kubectl test-guests reference-up reference-down fuzz lint fmt clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name what; do printf '  make %-15s %s\n' "$$name" "$$what"; done
@@ -28,7 +28,7 @@ build: ## Install what is missing and build the release binaries, target/release
 	@scripts/setup.sh build
 	cargo build --locked --release --package ferrovirt --package ferrovirt-virt-launcher --package ferrovirt-virtctl
 
-test: ## All tests: Rust, the API suite and kubectl, on our server and on a real kube-apiserver
+test: ## All tests: Rust, the API suite and kubectl on our server and on a real kube-apiserver, guests on the local cluster
 	@scripts/test.sh
 
 test-unit: ## Only the Rust tests of the workspace
@@ -39,6 +39,9 @@ test-api: ## Only the API suite, on our server and on a real kube-apiserver
 
 test-kubectl: ## Only kubectl's commands, on our server and on a real kube-apiserver
 	@scripts/test.sh kubectl
+
+test-guests: ## Only real guests on the local cluster, and kill -9 of everything around them
+	@scripts/test.sh guests
 
 reference-up: ## Build and start a real etcd, kube-apiserver and controller manager on loopback
 	@scripts/setup.sh reference

@@ -4,6 +4,7 @@
 #   test.sh rust       the Rust tests of the workspace
 #   test.sh api        the API suite, on our server and on the reference
 #   test.sh kubectl    kubectl's commands, on our server and on the reference
+#   test.sh guests     real guests on the local cluster, and kill -9 of everything around them
 # A phase that fails does not keep the later ones from running. Ends with a line per phase; fails when any phase failed.
 # The reference is a real kube-apiserver, built with Go. Where no Go is there nor can be fetched, what needs it is skipped, and said so.
 set -uo pipefail
@@ -33,6 +34,7 @@ cleanup() {
   trap - EXIT INT TERM HUP
   [ -z "$group" ] || end_group
   stop_ours >/dev/null 2>&1
+  stop_cluster >/dev/null 2>&1
   stop_reference >/dev/null 2>&1
   rm -rf "$work"
   exit $status
@@ -43,6 +45,12 @@ trap 'exit 143' TERM HUP
 
 start_ours() { "$target/ferrovirt" up --nodes 0 --state "$work/ours" --listen 127.0.0.1:0; }
 stop_ours() { [ ! -d "$work/ours" ] || "$target/ferrovirt" down --state "$work/ours"; }
+start_cluster() {
+  images/guest/build.sh "$work/guest" || return
+  "$target/ferrovirt" up --state "$work/cluster" || return
+  for image in "$work"/guest/*.tar; do "$target/ferrovirt" images import --state "$work/cluster" "$image" || return; done
+}
+stop_cluster() { [ ! -d "$work/cluster" ] || "$target/ferrovirt" down --delete --state "$work/cluster"; }
 start_reference() { tests/reference/reference.sh up "$work/reference"; }
 stop_reference() { [ ! -d "$work/reference" ] || tests/reference/reference.sh down "$work/reference"; }
 
@@ -82,6 +90,8 @@ rust_tests() {
 # With the tests, although only programs are wanted: cargo would choose other features for the dependencies, and build them again.
 build() { cargo build --locked --workspace --bins --tests; }
 api_suite() { "$target/api-suite" --kubeconfig "$1"; }
+vmi_suite() { "$target/vmi-suite" --kubeconfig "$work/cluster/kubeconfig"; }
+faults() { tests/faults/run.sh "$target/ferrovirt" "$work/cluster" "$bin/kubectl"; }
 foreign_client() { tests/foreign/run.sh "$target/ferrovirt"; }
 kubectl_commands() { tests/kubectl/run.sh --kubeconfig "$1" --kubectl "$bin/kubectl" --ferrovirt "$target/ferrovirt"; }
 
@@ -101,11 +111,22 @@ black_box() {
   stop_reference
 }
 
+guests() {
+  phase "build the programs" build || return
+  phase "build kubectl" tests/reference/build.sh kubectl || return
+  if phase "start the local cluster" start_cluster; then
+    phase "guests on the local cluster" vmi_suite
+    phase "guests survive kill -9" faults
+  fi
+  phase "stop the local cluster" stop_cluster
+}
+
 what=${1:-all}
-case $what in all | rust | api | kubectl) ;; *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
+case $what in all | rust | api | kubectl | guests) ;; *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
 phase "install what is missing" scripts/setup.sh test || exit 1
 case $what in all | rust) phase "Rust tests" rust_tests ;; esac
 case $what in all | api | kubectl) black_box ;; esac
+case $what in all | guests) guests ;; esac
 
 say "summary"
 printf '%s' "$report"
