@@ -27,3 +27,7 @@ pub mod disks;
 pub mod messages;
 pub mod network;
 pub mod paths;
+
+/// The most that QEMU's translated code takes when instructions are emulated, in MiB: domains say so, and pods pay for it. By default
+/// QEMU would take up to an eighth of the host's memory or 1 GiB; a full cache is thrown away and filled again.
+pub const TRANSLATION_CACHE_MIB: u64 = 128;

@@ -9,6 +9,7 @@
 //! - *assumed*: nobody has measured it here yet. Replace it when somebody has.
 
 use ferrovirt_api::VirtualMachineInstance;
+use ferrovirt_launcher_rpc::TRANSLATION_CACHE_MIB;
 
 use crate::resources::{guest_memory, io_threads, vcpus};
 use crate::{Acceleration, LauncherConfig};
@@ -32,13 +33,9 @@ const GRAPHICS: u64 = 32 * MIB;
 /// swtpm, a process of its own. Measured: 5 MiB before any guest used it; assumed: the rest, for what a guest stores in it.
 const TPM: u64 = 12 * MIB;
 
-/// The most that QEMU's translated code shall take when instructions are emulated.
-///
-/// By default QEMU takes up to an eighth of the host's memory or 1 GiB, whichever is less, which no reservation of a sensible size
-/// covers. **This figure is a bound only when the domain says so too**, with `<tb-cache unit='MiB'>`; a full cache is thrown away
-/// and filled again. The size is assumed. What is measured: QEMU with a booted guest of 96 MiB had 196 MB in all, and 182 MB with a
-/// cache of 32 MiB.
-pub const TRANSLATION_CACHE: u64 = 128 * MIB;
+/// QEMU's translated code when instructions are emulated; the domain sets the same bound. The size is assumed. What is measured: QEMU
+/// with a booted guest of 96 MiB had 196 MB in all, and 182 MB with a cache of 32 MiB.
+pub const TRANSLATION_CACHE: u64 = TRANSLATION_CACHE_MIB * MIB;
 /// What QEMU keeps outside of the cache to find translated code. Assumed.
 const TRANSLATION_INDEX: u64 = TRANSLATION_CACHE / 4;
 

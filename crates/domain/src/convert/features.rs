@@ -2,11 +2,12 @@
 
 use ferrovirt_api::meta::FeatureState;
 use ferrovirt_api::vmi::FeatureHyperv;
+use ferrovirt_launcher_rpc::TRANSLATION_CACHE_MIB;
 
 use super::{Guest, firmware};
 use crate::facts::Version;
 use crate::unsupported::Unsupported;
-use crate::xml::features::{Apic, Detailed, Features, Hyperv, IoApic, Kvm, Spinlocks, VendorId};
+use crate::xml::features::{Apic, Detailed, Features, Hyperv, IoApic, Kvm, Mebibytes, Spinlocks, Tcg, VendorId};
 use crate::xml::{Flag, State, on_off};
 
 /// libvirt knows variants of `tlbflush` from here on.
@@ -37,6 +38,7 @@ pub(super) fn features(guest: &Guest<'_>, many_cpus: bool) -> Result<Features, U
         ioapic: many_cpus.then_some(IoApic { driver: "qemu" }),
         // VMware's backdoor: no guest of ours needs it, and it is one more thing to attack.
         vmport: Some(State::of(false)),
+        tcg: (!guest.kvm()).then(|| Tcg { translation_cache: Mebibytes::new(TRANSLATION_CACHE_MIB) }),
     })
 }
 

@@ -16,6 +16,29 @@ pub(crate) struct Features {
     pub(crate) smm: Option<State>,
     pub(crate) ioapic: Option<IoApic>,
     pub(crate) vmport: Option<State>,
+    pub(crate) tcg: Option<Tcg>,
+}
+
+/// How instructions are emulated.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Tcg {
+    #[serde(rename = "tb-cache")]
+    pub(crate) translation_cache: Mebibytes,
+}
+
+/// A number of MiB.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Mebibytes {
+    #[serde(rename = "@unit")]
+    pub(crate) unit: &'static str,
+    #[serde(rename = "$text")]
+    pub(crate) number: u64,
+}
+
+impl Mebibytes {
+    pub(crate) fn new(number: u64) -> Self {
+        Self { unit: "MiB", number }
+    }
 }
 
 #[skip_serializing_none]
