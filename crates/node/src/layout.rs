@@ -164,6 +164,11 @@ impl ContainerLayout {
         self.root.join("monitor.pid")
     }
 
+    /// Where the monitor reports whether it could make the container.
+    pub fn monitor_pipe(&self) -> PathBuf {
+        self.root.join("monitor.pipe")
+    }
+
     /// Where the monitor writes exit codes.
     pub fn exits(&self) -> PathBuf {
         self.root.join("exit")

@@ -37,9 +37,14 @@ fn start_ticks(pid: u32) -> Option<u64> {
     parse_start_ticks(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The program's name may hold anything, so fields are counted from its closing parenthesis.
+/// The program's name may hold anything, so fields are counted from its closing parenthesis. A process that ended and that its parent
+/// has not looked at counts as gone.
 fn parse_start_ticks(stat: &str) -> Option<u64> {
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    if matches!(fields.next()?, "Z" | "X") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
 }
 
 /// A running process that is held by its descriptor.
@@ -100,6 +105,7 @@ mod tests {
     fn names_with_parentheses_do_not_confuse() {
         let stat = format!("7 (a) b) S {} 4242 0", (1..=18).map(|n| n.to_string()).collect::<Vec<_>>().join(" "));
         assert_eq!(parse_start_ticks(&stat), Some(4242));
+        assert_eq!(parse_start_ticks(&stat.replace(" S ", " Z ")), None);
     }
 
     #[tokio::test]
@@ -111,6 +117,8 @@ mod tests {
         assert!(Process::find(&other).unwrap().is_none());
         process.signal(Signal::KILL).unwrap();
         process.ended().await;
+        // Nobody waited for it yet, and it is gone all the same.
+        assert!(Process::find(&identity).unwrap().is_none());
         child.wait().await.unwrap();
         assert!(Process::find(&identity).unwrap().is_none());
     }

@@ -11,9 +11,11 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use serde::Deserialize;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::unix::pipe;
 use tokio::process::Command;
 
+use crate::files;
 use crate::layout::{ContainerLayout, Layout};
 
 /// How long the runtime may take for anything it does: far more than it ever needs on a busy machine.
@@ -137,36 +139,37 @@ impl Runtime {
     ) -> Result<u32, RuntimeError> {
         let operation = "create container";
         fs::create_dir_all(layout.exits()).map_err(|source| RuntimeError::Io { operation, source })?;
-        let mut command = self.monitor_command(id, layout, log, terminal);
-        let mut child =
-            command.spawn().map_err(|source| RuntimeError::Spawn { program: self.conmon.clone(), source })?;
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        // The monitor keeps the pipe: one line is all there is to read.
-        let mut line = String::new();
-        if let Some(stdout) = stdout {
-            let read = tokio::time::timeout(PATIENCE, BufReader::new(stdout).read_line(&mut line)).await;
-            read.map_err(|_| RuntimeError::Timeout { operation })?
+        let pipe = layout.monitor_pipe();
+        let reports = open_pipe(&pipe).map_err(|source| RuntimeError::Io { operation, source })?;
+        let child = self.monitor_command(id, layout, log, terminal).spawn();
+        let child = child.map_err(|source| RuntimeError::Spawn { program: self.conmon.clone(), source })?;
+        let report = async {
+            // The monitor's first process ends at once, and well, unless something is wrong with what it was told.
+            let output = child.wait_with_output().await.map_err(|source| RuntimeError::Io { operation, source })?;
+            if !output.status.success() {
+                return Err(RuntimeError::Refused { operation, message: words(&output.stderr) });
+            }
+            let mut line = String::new();
+            BufReader::new(reports)
+                .read_line(&mut line)
+                .await
                 .map_err(|source| RuntimeError::Io { operation, source })?;
-        }
-        let _ = child.wait().await;
+            Ok(line)
+        };
+        let line = tokio::time::timeout(PATIENCE, report).await.map_err(|_| RuntimeError::Timeout { operation })??;
+        let _ = files::remove_file(&pipe);
         match serde_json::from_str::<MonitorReport>(&line) {
             Ok(report) if report.data > 0 => Ok(u32::try_from(report.data).unwrap_or_default()),
             Ok(report) => Err(RuntimeError::Refused { operation, message: words(report.message.as_bytes()) }),
-            Err(_) => {
-                let mut text = Vec::new();
-                if let Some(stderr) = stderr {
-                    let _ =
-                        tokio::time::timeout(Duration::from_secs(1), stderr.take(4096).read_to_end(&mut text)).await;
-                }
-                Err(RuntimeError::Refused { operation, message: format!("no report from conmon: {}", words(&text)) })
-            }
+            Err(_) => Err(RuntimeError::Refused { operation, message: format!("conmon reports {line:?}") }),
         }
     }
 
     fn monitor_command(&self, id: &str, layout: &ContainerLayout, log: &Path, terminal: bool) -> Command {
-        // The shell only moves the pipe to a descriptor that the monitor does not close.
+        // The shell opens the pipe for both directions. So the monitor can report to a node that was killed meanwhile: it would die of
+        // a pipe that nobody can read, and leave a container that nobody watches.
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", "exec \"$@\" 3>&1", "sh"]).arg(&self.conmon);
+        command.args(["-c", "exec 3<>\"$1\"; shift; exec \"$@\"", "sh"]).arg(layout.monitor_pipe()).arg(&self.conmon);
         command.args(["--api-version", "1", "-c", id, "-u", id, "-r"]).arg(&self.program);
         command.args(self.options().map(|option| format!("--runtime-arg={option}")));
         command.arg("-b").arg(layout.bundle()).arg("-p").arg(layout.pid()).arg("-P").arg(layout.monitor_pid());
@@ -178,7 +181,7 @@ impl Runtime {
             command.arg("-t");
         }
         command.env("_OCI_SYNCPIPE", "3");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command
     }
 
@@ -214,6 +217,13 @@ impl Runtime {
         }
         self.expect("delete container", &["delete", "--force", id]).await.map(|_| ())
     }
+}
+
+/// A named pipe, open for reading. It has no end while it is open for writing as well, so only whole lines are read.
+fn open_pipe(path: &Path) -> io::Result<pipe::Receiver> {
+    files::remove_file(path)?;
+    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, rustix::fs::Mode::from(0o600), 0)?;
+    pipe::OpenOptions::new().read_write(true).open_receiver(path)
 }
 
 /// A program's complaint in one line.

@@ -353,7 +353,8 @@ async fn adopt_half_made(
     let state = node.runtime.state(&record.id).await?;
     match state.as_ref().map(|state| (state.status.as_str(), state.pid)) {
         Some(("running", pid)) => set_running(record, pid),
-        Some(("created", pid)) => {
+        // Nothing of it has run yet, so one whose monitor is gone can be made anew.
+        Some(("created", pid)) if monitor_lives(layout) => {
             node.runtime.start(&record.id).await?;
             set_running(record, pid);
         }
@@ -401,8 +402,8 @@ async fn collect_end(layout: &ContainerLayout, record: &ContainerRecord, started
 }
 
 fn monitor_lives(layout: &ContainerLayout) -> bool {
-    let pid = fs::read_to_string(layout.monitor_pid()).unwrap_or_default();
-    !pid.trim().is_empty() && Path::new("/proc").join(pid.trim()).exists()
+    let pid = fs::read_to_string(layout.monitor_pid()).ok().and_then(|pid| pid.trim().parse().ok());
+    pid.is_some_and(|pid| ProcessIdentity::of(pid).is_some())
 }
 
 /// A container that ended while nobody looked: the machine was switched off, or its monitor was killed.

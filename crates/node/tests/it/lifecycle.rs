@@ -2,7 +2,7 @@
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
-use kube::api::{WatchEvent, WatchParams};
+use kube::api::{DeleteParams, WatchEvent, WatchParams};
 use serde_json::json;
 
 use crate::harness::{Cluster, shell};
@@ -131,4 +131,34 @@ async fn init_containers_and_restarts_follow_the_policy() {
     assert!(cluster.log(&pod, "main").contains("from-init"));
     let init = &pod.status.as_ref().unwrap().init_container_statuses.as_ref().unwrap()[0];
     assert_eq!(init.state.as_ref().unwrap().terminated.as_ref().unwrap().exit_code, 0);
+}
+
+#[tokio::test]
+async fn a_node_killed_while_it_starts_a_pod_starts_it_once() {
+    let mut cluster = Cluster::start().await;
+    let before = cluster.traces();
+    for moment in [2, 6, 10, 15, 20, 25, 30, 35, 40, 50, 60, 80] {
+        let name = format!("killed-at-{moment}");
+        let pod = cluster.run(&name, shell("while :; do sleep 0.1; done")).await;
+        // Where the kill hits differs from run to run; what must hold afterwards does not.
+        tokio::time::sleep(std::time::Duration::from_millis(moment)).await;
+        cluster.kill_node().await;
+        cluster.start_node();
+        let running = cluster.until_phase(&name, "Running").await;
+        assert_eq!(status(&running).restart_count, 0);
+        let uid = pod.metadata.uid.unwrap();
+        let monitors = std::fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
+            let line = std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
+            line.contains("conmon") && line.contains(&uid)
+        });
+        assert_eq!(monitors.count(), 1, "killed after {moment} ms");
+        if moment % 20 == 0 {
+            cluster.kill_node().await;
+            cluster.pods().delete(&name, &DeleteParams::default().grace_period(0)).await.unwrap();
+            cluster.start_node();
+        } else {
+            cluster.delete(&name, 0).await;
+        }
+    }
+    cluster.until_traces(&before).await;
 }
