@@ -173,21 +173,17 @@ pub async fn in_memory(
     environment: Arc<dyn Environment>,
     stop: CancellationToken,
 ) -> Result<(Arc<Server>, Arc<Housekeeper>), StartError> {
-    let server = in_memory_server(directory, environment).await?;
+    let server = empty_in_memory(directory, environment)?;
+    bootstrap::run(&server, SocketAddr::from(([127, 0, 0, 1], 6443))).await.map_err(StartError::Bootstrap)?;
     let keeper = Housekeeper::start(server.clone(), stop);
     Ok((server, keeper))
 }
 
-/// Like [`in_memory`], before its controllers start: whoever has kinds ready can add them to the registry first.
-pub async fn in_memory_server(
-    directory: &Path,
-    environment: Arc<dyn Environment>,
-) -> Result<Arc<Server>, StartError> {
+/// A server in memory before anything is in it: no namespace, no role, no controller that runs. Simulations make many of them.
+pub fn empty_in_memory(directory: &Path, environment: Arc<dyn Environment>) -> Result<Arc<Server>, StartError> {
     let pki = Pki::open(directory, &[], SystemTime::now())?;
     let tokens = Tokens::new(StaticTokens::new(), ServiceAccountTokens::new(ISSUER, pki.service_account_key())?);
-    let server = assemble(Store::memory(), Identity::new(pki, tokens, "https://localhost"), environment);
-    bootstrap::run(&server, SocketAddr::from(([127, 0, 0, 1], 6443))).await.map_err(StartError::Bootstrap)?;
-    Ok(server)
+    Ok(assemble(Store::memory(), Identity::new(pki, tokens, "https://localhost"), environment))
 }
 
 fn static_tokens(config: &Config) -> Result<StaticTokens, StartError> {

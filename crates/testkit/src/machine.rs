@@ -231,3 +231,91 @@ async fn bring_about_the_end(world: Arc<World>, process: Arc<Process>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ferrovirt_apiserver::internal::Place;
+    use ferrovirt_reconcile::Clock;
+    use serde_json::{Value, json};
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::world::NAMESPACE;
+
+    /// A world with one guest, whose uid comes with it.
+    async fn world() -> (Arc<World>, String) {
+        let keys = tempfile::tempdir().unwrap();
+        let clock = Clock::starting_at(jiff::Timestamp::UNIX_EPOCH);
+        let server = crate::server::start(keys.path(), 1, clock, CancellationToken::new()).unwrap();
+        let world = World::new(server, clock, 1);
+        world.make_namespace().await.unwrap();
+        let guests = world.server.internal("kubevirt.io", "v1", "virtualmachineinstances", "test").unwrap();
+        let guest = json!({
+            "metadata": {"name": "a", "namespace": NAMESPACE},
+            "spec": {"domain": {"memory": {"guest": "64Mi"}, "devices": {}}},
+        });
+        let made = guests.create(guest).await.unwrap();
+        let uid = made["metadata"]["uid"].as_str().unwrap().to_owned();
+        (world, uid)
+    }
+
+    async fn running(world: &Arc<World>, pod: &str, uid: &str) -> Arc<Process> {
+        Machine::start(world, pod, 0, "a", uid);
+        let process = world.machine.process(pod).unwrap();
+        process.begin(world, uid);
+        process.reports().wait_for(|report| report.state == DomainState::Running).await.unwrap();
+        process
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_live_copy_is_noticed() {
+        let (world, uid) = world().await;
+        running(&world, "one", &uid).await;
+        assert_eq!(world.first_broken(), None);
+        running(&world, "two", &uid).await;
+        let broken = world.first_broken().unwrap();
+        assert!(broken.contains("two live copies of a"), "{broken}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_end_that_nobody_asked_for_is_noticed() {
+        let (world, uid) = world().await;
+        let process = running(&world, "one", &uid).await;
+        process.ask_to_end(&world, Duration::from_secs(5), "somebody");
+        let broken = world.first_broken().unwrap();
+        assert!(broken.contains("somebody ends the healthy guest a"), "{broken}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deleted_guest_may_be_ended() {
+        let (world, uid) = world().await;
+        let process = running(&world, "one", &uid).await;
+        let guests = world.server.internal("kubevirt.io", "v1", "virtualmachineinstances", "test").unwrap();
+        guests.delete(&Place::new(NAMESPACE, "a"), &Default::default()).await.unwrap();
+        process.kill(&world, "somebody");
+        process.note_done();
+        world.machine.ended.notified().await;
+        assert_eq!(world.first_broken(), None);
+        assert_eq!(process.ended().unwrap().reason, OffReason::Destroyed);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_pod_is_noticed() {
+        let (world, uid) = world().await;
+        let pods = world.server.internal("", "v1", "pods", "test").unwrap();
+        let pod = |name: &str| -> Value {
+            let owner =
+                json!({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "a", "uid": uid});
+            json!({
+                "metadata": {"name": name, "namespace": NAMESPACE, "ownerReferences": [owner]},
+                "spec": {"containers": [{"name": "compute", "image": "i"}]},
+            })
+        };
+        pods.create(pod("one")).await.unwrap();
+        world.check_children();
+        assert_eq!(world.first_broken(), None);
+        pods.create(pod("two")).await.unwrap();
+        world.check_children();
+        assert!(world.first_broken().unwrap().contains("two pods"));
+    }
+}

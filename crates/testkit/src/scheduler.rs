@@ -18,7 +18,7 @@ const TICK: Duration = Duration::from_secs(2);
 pub(crate) async fn run(world: Arc<World>, nodes: usize, client: Client, life: Life) {
     loop {
         let seen = world.server.store.revision();
-        for pod in world.pods() {
+        for pod in &*world.pods() {
             life.or_never().await;
             let is_deleted = pod["metadata"]["deletionTimestamp"].is_string();
             if pod["spec"]["nodeName"].is_null() && !is_deleted {

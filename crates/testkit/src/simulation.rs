@@ -87,7 +87,7 @@ async fn play(course: &Course, directory: &Path) -> Result<Outcome, Wrong> {
     let stop = CancellationToken::new();
     let _stops = stop.clone().drop_guard();
     let clock = Clock::starting_at(Timestamp::UNIX_EPOCH + Duration::from_secs(1_800_000_000));
-    let server = server::start(&directory.join("keys"), course.seed, clock, stop).await?;
+    let server = server::start(&directory.join("keys"), course.seed, clock, stop)?;
     let world = World::new(server, clock, course.seed);
     furnish(&world).await?;
     let components = components(&world, course);
@@ -100,16 +100,13 @@ async fn play(course: &Course, directory: &Path) -> Result<Outcome, Wrong> {
     outcome
 }
 
-/// Nodes, and the account that pods run under.
+/// The namespace, the account that pods run under, and nodes.
 async fn furnish(world: &Arc<World>) -> Result<(), Wrong> {
+    world.make_namespace().await?;
     let nodes = world.server.internal("", "v1", "nodes", "simulation")?;
     for node in (0..NODES).map(node_name) {
         let labels = json!({"kubevirt.io/schedulable": "true"});
         nodes.create(json!({"metadata": {"name": node, "labels": labels}})).await?;
-    }
-    let accounts = world.server.internal("", "v1", "serviceaccounts", "simulation")?;
-    while accounts.get(NAMESPACE, "default").is_none() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Ok(())
 }
@@ -199,7 +196,7 @@ impl Scenario<'_> {
             }
             let Some(missing) = missing(self) else { return Ok(()) };
             if Instant::now() > deadline {
-                let shown = |objects: Vec<Value>| serde_json::to_string_pretty(&objects).unwrap_or_default();
+                let shown = |objects: Arc<Vec<Value>>| serde_json::to_string_pretty(&*objects).unwrap_or_default();
                 let (guests, pods) = (shown(self.world.guests()), shown(self.world.pods()));
                 return Err(Wrong::Unfinished { missing, record: self.world.record(), guests, pods });
             }

@@ -13,13 +13,16 @@ use ferrovirt_reconcile::Clock;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::machine::Machine;
 
 /// Where guests live.
 pub const NAMESPACE: &str = "default";
+
+/// Objects at a revision.
+type Known = (Revision, Arc<Vec<Value>>);
 
 /// One run's world.
 pub struct World {
@@ -33,6 +36,7 @@ pub struct World {
     pub flaky: AtomicBool,
     /// Resources that are shown as they were at a revision.
     rewound: Mutex<BTreeMap<&'static str, Revision>>,
+    known: Mutex<BTreeMap<&'static str, Known>>,
     start: Instant,
     dice: Mutex<StdRng>,
     record: Mutex<Vec<String>>,
@@ -47,11 +51,23 @@ impl World {
             machine: Machine::default(),
             flaky: AtomicBool::new(false),
             rewound: Mutex::default(),
+            known: Mutex::default(),
             start: Instant::now(),
             dice: Mutex::new(StdRng::seed_from_u64(seed)),
             record: Mutex::default(),
             broken: Mutex::default(),
         })
+    }
+
+    /// Makes the namespace, and waits for the account that its pods run under.
+    pub(crate) async fn make_namespace(&self) -> ApiResult<()> {
+        let namespaces = self.server.internal("", "v1", "namespaces", "simulation")?;
+        namespaces.create(json!({"metadata": {"name": NAMESPACE}})).await?;
+        let accounts = self.server.internal("", "v1", "serviceaccounts", "simulation")?;
+        while accounts.get(NAMESPACE, "default").is_none() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
     }
 
     /// A number out of a range.
@@ -101,24 +117,30 @@ impl World {
     }
 
     /// The guests as they are stored, whatever watches say.
-    pub fn guests(&self) -> Vec<Value> {
+    pub fn guests(&self) -> Arc<Vec<Value>> {
         self.stored("kubevirt.io", "virtualmachineinstances")
     }
 
     /// The pods as they are stored.
-    pub fn pods(&self) -> Vec<Value> {
+    pub fn pods(&self) -> Arc<Vec<Value>> {
         self.stored("", "pods")
     }
 
-    fn stored(&self, group: &str, plural: &str) -> Vec<Value> {
-        let listed = || -> ApiResult<Vec<Value>> {
-            let all = self.server.internal(group, "v1", plural, "simulation")?;
-            Ok(all.list(Some(NAMESPACE)))
-        };
+    /// Read once for each revision: everybody looks often, and little changes.
+    fn stored(&self, group: &str, plural: &'static str) -> Arc<Vec<Value>> {
+        let revision = self.server.store.revision();
+        let mut known = self.known.lock();
+        if let Some((seen, objects)) = known.get(plural)
+            && *seen == revision
+        {
+            return objects.clone();
+        }
         self.end_of_past();
-        let listed = listed().unwrap_or_default();
+        let all = self.server.internal(group, "v1", plural, "simulation").map(|all| all.list(Some(NAMESPACE)));
         self.begin_of_past();
-        listed
+        let objects = Arc::new(all.unwrap_or_default());
+        known.insert(plural, (revision, objects.clone()));
+        objects
     }
 
     /// From now on a resource is listed as it was at a revision; its watches break.
@@ -161,7 +183,7 @@ impl World {
     /// No guest has two pods that may run.
     pub(crate) fn check_children(&self) {
         let mut owners: Vec<String> = Vec::new();
-        for pod in self.pods() {
+        for pod in &*self.pods() {
             let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
             let owner = pod["metadata"]["ownerReferences"][0]["uid"].as_str().unwrap_or_default().to_owned();
             if ended {
