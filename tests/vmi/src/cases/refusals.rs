@@ -33,7 +33,7 @@ pub(super) async fn hostile_disk(scene: Scene) -> Result<()> {
 
 pub(super) async fn machine_type(scene: Scene) -> Result<()> {
     let manifest = Manifest::kernel("guest").with("/spec/domain/machine/type", json!("pc-q35-99.9"));
-    refused(&scene, &manifest, "Synchronized", "", &["pc-q35-99.9"]).await
+    refused(&scene, &manifest, "PodScheduled", "Unschedulable", &["pc-q35-99.9"]).await
 }
 
 pub(super) async fn memory(scene: Scene) -> Result<()> {
