@@ -20,13 +20,13 @@ use super::lifecycle::{self, Member, Next};
 use super::record::{ContainerRecord, Stage};
 use super::report::{delete_object, same_status, shows, write_status};
 use super::status::{self, ContainerFacts, Facts, Waiting};
-use super::{etc, probes};
+use super::{etc, images, probes};
 use crate::context::Context;
 use crate::layout::PodLayout;
 use crate::oci::container::{PreparedVolume, pod_cgroup};
 use crate::process::Process;
 use crate::sources::PodNetwork;
-use crate::volumes::{Preparation, has_payload};
+use crate::volumes::{Preparation, VolumeError, has_payload};
 use crate::{cgroups, mounts};
 
 /// A pod that takes longer than this to start says so; a faster one is written once, when it runs.
@@ -292,9 +292,15 @@ impl Worker {
         };
         if let Err((reason, message)) = prepared {
             let Step::Wait(until) = self.retry(pod, reason, &message) else { return None };
+            // A kubelet says of an image what is wrong, of everything else only that the container is not there yet.
+            let waiting = match reason {
+                "ErrImagePull" if self.failures > 1 => "ImagePullBackOff",
+                "ErrImagePull" | "ErrImageNeverPull" | "InvalidImageName" => reason,
+                _ => "ContainerCreating",
+            };
             for name in &next.start {
                 if let Some(tracked) = self.containers.get_mut(name) {
-                    tracked.waiting = Some(Waiting::new("ContainerCreating", message.clone()));
+                    tracked.waiting = Some(Waiting::new(waiting, message.clone()));
                 }
             }
             return until;
@@ -360,7 +366,8 @@ impl Worker {
         std::fs::create_dir_all(self.layout.containers()).map_err(own_files)?;
         let network = self.node.networks.attach(&self.uid).await.map_err(|error| ("FailedCreatePodSandBox", error))?;
         let facts = self.node.facts(network.addresses.clone());
-        let volumes = self.preparation(pod, &facts).all().await.map_err(|error| ("FailedMount", error.to_string()))?;
+        let volumes = self.preparation(pod, &facts).all().await;
+        let volumes = volumes.map_err(|error| (volume_trouble(&error), error.to_string()))?;
         etc::write(&self.layout.etc(), pod, &network).map_err(own_files)?;
         if shares(pod) {
             share(&self.layout).await.map_err(|error| ("FailedCreatePodSandBox", error.to_string()))?;
@@ -619,6 +626,14 @@ fn was_ready(pod: &Pod, container: &str, id: &str) -> bool {
             && status.ready
             && status.container_id.as_deref().is_some_and(|known| known.ends_with(id))
     })
+}
+
+/// The reason of a volume that is not there: an image has its own.
+fn volume_trouble(error: &VolumeError) -> &'static str {
+    match error {
+        VolumeError::Image { source, .. } => images::reason(source),
+        _ => "FailedMount",
+    }
 }
 
 fn retry_pause(failures: u32) -> Duration {
