@@ -124,7 +124,7 @@ fn migration(status: &mut Status, vmi: &VirtualMachineInstance, now: Timestamp) 
     status.migration_method = Some(method);
     match &obstacle {
         Some((reason, message)) => {
-            set(&mut status.conditions, &Wanted::fails(kinds::LIVE_MIGRATABLE, reason, message), now)
+            set(&mut status.conditions, &Wanted::fails(kinds::LIVE_MIGRATABLE, reason, message), now);
         }
         None => set(&mut status.conditions, &Wanted::holds(kinds::LIVE_MIGRATABLE), now),
     }
