@@ -64,7 +64,7 @@ impl Life {
     /// Waits forever if the life is over: the dead do nothing.
     pub async fn or_never(&self) {
         if self.0.is_cancelled() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 

@@ -6,12 +6,12 @@
 //!        ▼                                         ▼
 //!   ┌─ API server in memory ─────────────────────────────────────────────┐
 //!   └──▲──────────────▲─────────────────▲──────────────────▲─────────────┘
-//!      │ real         │ simulated       │ simulated        │ real
+//!      │ real         │ real            │ simulated        │ real
 //!   virt-controller  scheduler        kubelet ──starts──► launcher ◄── virt-handler
 //!                                        └────── machine: survives everything ──────┘
 //! ```
 //!
-//! What is under test is the real code of virt-controller and virt-handler; around it everything is simulated, and whatever happens
+//! What is under test is the real code of virt-controller, the scheduler and virt-handler; around it everything is simulated, and whatever happens
 //! follows from the seed: latencies, the moments at which components die, what watches do. The [`machine`] has the last word about
 //! guests, so it is where the promises are checked: never two live copies of a guest, no guest ended without a recorded intent, no
 //! second pod for a guest. At the end everything must have converged, whatever happened in between.
@@ -24,7 +24,6 @@ pub mod course;
 pub mod kubelet;
 pub mod launcher;
 pub mod machine;
-pub mod scheduler;
 pub mod server;
 pub mod simulation;
 pub mod world;

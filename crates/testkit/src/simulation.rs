@@ -25,7 +25,7 @@ use crate::course::{Course, Fate};
 use crate::launcher::{NoLinks, NodeLaunchers};
 use crate::machine::node_name;
 use crate::world::{NAMESPACE, World};
-use crate::{chaos, kubelet, scheduler, server};
+use crate::{chaos, kubelet, server};
 
 /// Nodes of every world.
 const NODES: usize = 2;
@@ -105,8 +105,14 @@ async fn furnish(world: &Arc<World>) -> Result<(), Wrong> {
     world.make_namespace().await?;
     let nodes = world.server.internal("", "v1", "nodes", "simulation")?;
     for node in (0..NODES).map(node_name) {
-        let labels = json!({"kubevirt.io/schedulable": "true"});
+        let labels = json!({
+            "kubernetes.io/arch": "amd64", "kubevirt.io/schedulable": "true", "machine-type.node.kubevirt.io/q35": "true",
+        });
         nodes.create(json!({"metadata": {"name": node, "labels": labels}})).await?;
+        let room = json!({"cpu": "8", "memory": "8Gi", "pods": "110", "ephemeral-storage": "8Gi"});
+        let ready = json!([{"type": "Ready", "status": "True"}]);
+        let status = json!({"capacity": room, "allocatable": room, "conditions": ready});
+        nodes.change(&Place::new("", &node), "status", |node| node["status"] = status.clone()).await?;
     }
     Ok(())
 }
@@ -124,7 +130,7 @@ async fn run(world: Arc<World>, component: Arc<Component>, directory: std::path:
             let (world, directory) = (world.clone(), directory.clone());
             match name {
                 Name::Controller => controller(world, client, life).boxed(),
-                Name::Scheduler => scheduler::run(world, NODES, client, life).boxed(),
+                Name::Scheduler => scheduler(world, client, life).boxed(),
                 Name::Kubelet(node) => kubelet::run(world, node, client, life).boxed(),
                 Name::Handler(node) => handler(world, node, client, life, directory).boxed(),
             }
@@ -136,6 +142,12 @@ async fn controller(world: Arc<World>, client: kube::Client, life: Life) {
     let config = ControllerConfig { clock: world.clock, ..ControllerConfig::default() };
     if let Err(error) = ferrovirt_virt_controller::run(client, config, life.token()).await {
         world.broken(|| format!("virt-controller ended: {error}"));
+    }
+}
+
+async fn scheduler(world: Arc<World>, client: kube::Client, life: Life) {
+    if let Err(error) = ferrovirt_scheduler::run(client, life.token()).await {
+        world.broken(|| format!("the scheduler ended: {error}"));
     }
 }
 
@@ -172,14 +184,14 @@ impl Scenario<'_> {
         }
         match self.course.delete_after {
             Some(delay) => tokio::time::sleep(delay).await,
-            None => self.until(trouble_ends, |scenario| scenario.not_running()).await?,
+            None => self.until(trouble_ends, Scenario::not_running).await?,
         }
         let writes_until_running = self.writes();
         for name in (0..self.course.guests.len()).map(|index| format!("guest{index}")) {
             self.world.note(|| format!("{name} is deleted"));
             guests.delete(&Place::new(NAMESPACE, &name), &DeleteOptions::default()).await?;
         }
-        self.until(trouble_ends, |scenario| scenario.not_gone()).await?;
+        self.until(trouble_ends, Scenario::not_gone).await?;
         Ok(Outcome { writes_until_running, writes: self.writes() })
     }
 
@@ -253,7 +265,7 @@ fn guest(name: &str) -> Value {
     json!({
         "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {
-            "terminationGracePeriodSeconds": 20,
+            "architecture": "amd64", "terminationGracePeriodSeconds": 20,
             "domain": {"memory": {"guest": "64Mi"}, "devices": {"autoattachPodInterface": false}},
         },
     })
