@@ -87,7 +87,9 @@ fn choose<'a>(name: &str, pod: &'a Value, asked: Option<&str>) -> ApiResult<&'a 
     match asked.filter(|asked| !asked.is_empty()) {
         Some(asked) => {
             let known = regular.iter().chain(&init).find(|name| **name == asked);
-            known.copied().ok_or_else(|| ApiError::bad_request(format!("container {asked} is not valid for pod {name}")))
+            known
+                .copied()
+                .ok_or_else(|| ApiError::bad_request(format!("container {asked} is not valid for pod {name}")))
         }
         None if regular.len() == 1 => Ok(regular[0]),
         None => {
@@ -144,7 +146,8 @@ mod tests {
     #[test]
     fn a_container_must_be_named_where_there_are_several() {
         let message = |asked| choose("p", &pod(), asked).err().map(|error| error.message().to_owned());
-        let expected = "a container name must be specified for pod p, choose one of: [a b] or one of the init containers: [i]";
+        let expected =
+            "a container name must be specified for pod p, choose one of: [a b] or one of the init containers: [i]";
         assert_eq!(message(None).as_deref(), Some(expected));
         assert_eq!(message(Some("x")).as_deref(), Some("container x is not valid for pod p"));
         let single = json!({"spec": {"containers": [{"name": "only"}]}});
