@@ -60,7 +60,7 @@ async fn demo(args: &Args) -> anyhow::Result<()> {
     match guests.create(&PostParams::default(), &guest(args)?).await {
         Ok(_) => steps.tell(format!("created   VirtualMachineInstance default/{} from {}", args.name, args.image)),
         Err(kube::Error::Api(status)) if status.code == 409 => {
-            steps.tell(format!("found     VirtualMachineInstance default/{}", args.name))
+            steps.tell(format!("found     VirtualMachineInstance default/{}", args.name));
         }
         Err(error) => return Err(error.into()),
     }
