@@ -241,7 +241,7 @@ fn what_cannot_move_says_why() {
         value["status"]["volumeStatus"][0]["persistentVolumeClaimInfo"]["accessModes"] = json!(["ReadWriteMany"]);
     };
     let bridge = |value: &mut Value| {
-        value["spec"]["domain"]["devices"]["interfaces"] = json!([{"name": "default", "bridge": {}}])
+        value["spec"]["domain"]["devices"]["interfaces"] = json!([{"name": "default", "bridge": {}}]);
     };
     let seeded =
         |value: &mut Value| value["spec"]["volumes"] = json!([{"name": "seed", "cloudInitNoCloud": {"userData": "#"}}]);
