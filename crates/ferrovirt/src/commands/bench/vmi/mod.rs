@@ -162,6 +162,8 @@ fn guest(name: &str) -> anyhow::Result<VirtualMachineInstance> {
             "startStrategy": "Paused",
             "terminationGracePeriodSeconds": 0,
             "domain": {
+                // Next to nothing: a node takes as many guests as its processors have room for.
+                "resources": {"requests": {"cpu": "10m"}},
                 "memory": {"guest": "64Mi"},
                 "devices": {"interfaces": [{"name": "default", "masquerade": {}}]},
             },
