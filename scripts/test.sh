@@ -124,7 +124,12 @@ guests() {
 what=${1:-all}
 case $what in all | rust | api | kubectl | guests) ;; *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
 phase "install what is missing" scripts/setup.sh test || exit 1
-case $what in all | rust) phase "Rust tests" rust_tests ;; esac
+case $what in all | rust)
+  # The node's tests look inside pods with it.
+  phase "build kubectl" tests/reference/build.sh kubectl
+  phase "Rust tests" rust_tests
+  ;;
+esac
 case $what in all | api | kubectl) black_box ;; esac
 case $what in all | guests) guests ;; esac
 
