@@ -73,8 +73,8 @@ async fn command(guests: &Guests, key: &ObjectKey, command: Command) -> Result<(
     let Some(launcher) = launcher else { return Ok(()) };
     let what = format!("{} the guest", command.path());
     match launcher.command(command).await {
-        // Gone in the meantime, which is what was wanted; if not, the next report says so.
-        Ok(()) | Err(LauncherError::Unreachable(_)) => Ok(()),
+        // Gone or over in the meantime, which is what was wanted; if not, the next report says so.
+        Ok(()) | Err(LauncherError::Unreachable(_) | LauncherError::Refused(_)) => Ok(()),
         Err(error) => Err(launcher_failed(&what, error)),
     }
 }

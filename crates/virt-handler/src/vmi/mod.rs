@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrovirt_api::VirtualMachineInstance;
-use ferrovirt_api::vmi::VirtualMachineInstanceStatus as Status;
+use ferrovirt_api::vmi::{VirtualMachineInstancePhase as Phase, VirtualMachineInstanceStatus as Status};
 use ferrovirt_domain::NodeFacts;
 use ferrovirt_reconcile::controller::{Category, standard};
 use ferrovirt_reconcile::{Cache, Clock, Controller, Expectations, Failure, Index, ObjectKey, Plan, Recorder};
@@ -109,6 +109,8 @@ impl Controller for Guests {
     }
 
     fn status_after(view: &View, failure: &Failure) -> Option<Status> {
+        // Only a guest that has never run can fail for good by what we could not do to it.
+        view.vmi.status.as_ref().filter(|status| status.phase == Some(Phase::Scheduled))?;
         let hopeless = failure.category() == Category::Hopeless;
         Some(report::start_failed(&view.vmi, &failure.message(), hopeless, view.now))
     }

@@ -12,6 +12,10 @@ use ferrovirt_launcher_rpc::messages::{
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
+use ferrovirt_reconcile::controller::Category;
+use ferrovirt_reconcile::{Controller, Failure};
+
+use super::Guests;
 use super::decide::{Action, View, decide};
 use crate::launcher::Command;
 
@@ -172,6 +176,18 @@ fn silence_is_no_evidence() {
     let mut view = view(vmi("Running", |_| {}), None);
     (view.reachable, view.pod) = (false, None);
     assert!(decide(&view).is_idle());
+}
+
+#[test]
+fn only_a_guest_that_never_ran_fails_by_what_could_not_be_done() {
+    let failure = Failure::new(Category::Hopeless, "start the guest", "its disk is broken");
+    let after = |phase| Guests::status_after(&view(vmi(phase, |_| {}), Some(DomainState::Absent)), &failure);
+    let failed = after("Scheduled").unwrap();
+    assert_eq!(failed.phase, Some(Phase::Failed));
+    assert!(find_condition(&failed.conditions, "Synchronized").unwrap().message.as_ref().unwrap().contains("broken"));
+    for phase in ["Running", "Succeeded", "Failed"] {
+        assert_eq!(after(phase), None, "{phase}");
+    }
 }
 
 #[test]
