@@ -46,6 +46,8 @@ needs_of_guests() {
 needs_of_guest_image() {
   need busybox-static "the demo guest's programs" program busybox
   need cpio "the demo guest's first file system" program cpio
+  need zstd "the demo guest's first file system" program zstd
+  need binutils "the demo guest's EFI program" program objcopy
 }
 needs_of_tests() {
   need libxml2-utils "checks domains against libvirt's schema" program xmllint

@@ -68,7 +68,13 @@ async fn demo(args: &Args) -> anyhow::Result<()> {
     let mut changes = std::pin::pin!(watcher(guests, only).default_backoff().applied_objects());
     while let Some(guest) = changes.try_next().await? {
         if follow(&mut steps, &guest)? {
-            println!("\nConsole: virtctl console {}   (leave it with Ctrl-])", args.name);
+            let virtctl = std::env::current_exe().map(|program| program.with_file_name("virtctl"));
+            let (virtctl, kubeconfig) = (virtctl.unwrap_or_else(|_| "virtctl".into()), path.display());
+            println!(
+                "\nConsole: {} --kubeconfig {kubeconfig} console {}   (leave it with Ctrl-])",
+                virtctl.display(),
+                args.name
+            );
             return Ok(());
         }
     }
