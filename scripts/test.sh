@@ -82,9 +82,9 @@ phase() { # phase NAME COMMAND…: status 3 means that it cannot be done here
 rust_tests() {
   if cargo nextest --version >/dev/null 2>&1; then
     # nextest leaves the examples in the docs to cargo.
-    cargo nextest run --locked --workspace && cargo test --locked --workspace --doc
+    cargo nextest run --locked --workspace --no-fail-fast && cargo test --locked --workspace --doc
   else
-    cargo test --locked --workspace
+    cargo test --locked --workspace --no-fail-fast
   fi
 }
 # With the tests, although only programs are wanted: cargo would choose other features for the dependencies, and build them again.

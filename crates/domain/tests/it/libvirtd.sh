@@ -5,6 +5,7 @@ set -euo pipefail
 USER_ID=65534 # nobody: libvirt needs an entry in the password file
 BASE=/run/test
 export XDG_RUNTIME_DIR=$BASE/run XDG_CONFIG_HOME=$BASE/config XDG_CACHE_HOME=$BASE/cache XDG_DATA_HOME=$BASE/data HOME=$BASE
+export TMPDIR=$BASE/tmp # the caller's may lie where only root can go
 URI="qemu:///session?socket=$XDG_RUNTIME_DIR/libvirt/libvirt-sock"
 
 unprivileged() {
@@ -22,7 +23,7 @@ private_directories() {
   mount --bind /dev/pts /mnt/pts
   mknod -m 666 /mnt/net/tun c 10 200
   mount --move /mnt /dev
-  mkdir -p "$XDG_RUNTIME_DIR" "$XDG_CONFIG_HOME/libvirt" "$XDG_CACHE_HOME" "$XDG_DATA_HOME"
+  mkdir -p "$XDG_RUNTIME_DIR" "$XDG_CONFIG_HOME/libvirt" "$XDG_CACHE_HOME" "$XDG_DATA_HOME" "$TMPDIR"
 }
 
 start_libvirt() {
@@ -78,9 +79,10 @@ tap() {
   ip tuntap add "$1" mode tap user $USER_ID vnet_hdr "${queues[@]}"
 }
 
-# Says `defined NAME`, or `failed NAME` and why.
+# Says `defined NAME`, or `failed NAME` and why. The document may lie where only root can go, so virsh gets a copy.
 define() {
-  if virsh define --validate "$2" > $BASE/said 2>&1; then
+  install -m 644 "$2" $BASE/document.xml
+  if virsh define --validate $BASE/document.xml > $BASE/said 2>&1; then
     echo "defined $1"
   else
     echo "failed $1: $(tr '\n' ' ' < $BASE/said)"
