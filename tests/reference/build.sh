@@ -2,7 +2,8 @@
 # Builds the programs that judge our API server, from the versions that go.mod pins:
 #   build.sh                    etcd, kube-apiserver, kube-controller-manager and kubectl
 #   build.sh kubectl            only the named ones
-# They go to ${FERROVIRT_CACHE:-~/.cache/ferrovirt}/reference/bin; what was built from the same go.mod is left alone.
+#   build.sh virtctl            KubeVirt's own virtctl, which is only built when it is named
+# They go to ${FERROVIRT_CACHE:-~/.cache/ferrovirt}/reference/bin; what was built from the same versions is left alone.
 # Exit status 3: no Go that is new enough, and none can be installed. Callers may then skip what needs the reference.
 set -euo pipefail
 
@@ -11,15 +12,17 @@ cache=${FERROVIRT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ferrovirt}/reference
 bin=$cache/bin
 go_wanted=1.26.0
 programs=(etcd kubectl kube-apiserver kube-controller-manager)
+kubevirt=v1.9.0
 
 say() { echo "reference: $*" >&2; }
 no_go() { say "$*"; exit 3; }
 
 package_of() {
   case $1 in
+    virtctl) echo kubevirt.io/kubevirt/cmd/virtctl ;;
     etcd) echo go.etcd.io/etcd/server/v3 ;;
     kubectl | kube-apiserver | kube-controller-manager) echo "k8s.io/kubernetes/cmd/$1" ;;
-    *) say "unknown program $1; there are: ${programs[*]}"; return 1 ;;
+    *) say "unknown program $1; there are: ${programs[*]} virtctl"; return 1 ;;
   esac
 }
 
@@ -77,13 +80,48 @@ version_flags() {
   echo "-s -w$flags"
 }
 
+stamp_of() { # stamp_of PROGRAM: what it is built from
+  case $1 in
+    virtctl) echo "$kubevirt" ;;
+    *) cat "$here/go.mod" "$here/go.sum" | sha256sum | cut -c1-16 ;;
+  esac
+}
+
+# A workspace, root or flags that the user has set must not leak in.
+clean_go() { GOROOT='' GOWORK=off GOFLAGS='' GOTOOLCHAIN=auto CGO_ENABLED=0 "$@"; }
+
+build_kubernetes() { # build_kubernetes GO PROGRAM OUTPUT
+  cd "$here" && clean_go "$1" build -mod=readonly -buildvcs=false -trimpath -ldflags "$(version_flags)" -o "$3" "$(package_of "$2")"
+}
+
+# KubeVirt's module replaces two of its dependencies by folders that its zip does not contain; the same are published as modules.
+# Replacing is for main modules only, hence a copy. VirtualMachineTemplates are left out (the command `template`, and an informer that
+# virtctl does not use), since the modules of that kind are not on every mirror; only two of their names are left.
+build_virtctl() { # build_virtctl GO PROGRAM OUTPUT
+  local source=$cache/kubevirt-$kubevirt found module
+  found=$(cd / && clean_go "$1" mod download -json "kubevirt.io/kubevirt@$kubevirt" | sed -n 's/^[[:space:]]*"Dir": "\(.*\)".*/\1/p')
+  [ -n "$found" ] || { say "kubevirt.io/kubevirt@$kubevirt cannot be fetched"; return 1; }
+  rm -rf "$source"
+  cp -r --no-preserve=mode "$found" "$source"
+  cd "$source"
+  for module in api client-go; do clean_go "$1" mod edit -replace "kubevirt.io/$module=kubevirt.io/$module@$kubevirt"; done
+  sed -i '/"kubevirt.io\/kubevirt\/pkg\/virtctl\/template"$/d; /^[[:space:]]*template\.NewCommand(),$/d' pkg/virtctl/root.go
+  sed -i '/"kubevirt.io\/virt-template-.*\/v/d; /^func (.*) VirtualMachineTemplate()/,/^}/d; /VirtualMachineTemplate() cache/d' pkg/controller/virtinformers.go
+  mkdir -p names/core
+  echo "module kubevirt.io/virt-template-api" >names/go.mod
+  printf 'package core\n\nconst (\n\tGroupName = "template.kubevirt.io"\n\tSingularResourceName = "virtualmachinetemplate"\n)\n' >names/core/names.go
+  clean_go "$1" mod edit -replace kubevirt.io/virt-template-api=./names
+  clean_go "$1" build -mod=mod -buildvcs=false -trimpath -o "$3" \
+    -ldflags "-s -w -X kubevirt.io/client-go/version.gitVersion=$kubevirt -X kubevirt.io/client-go/version.gitTreeState=clean" "$(package_of "$2")"
+  cd / && rm -rf "$source"
+}
+
 main() {
-  local wanted=("$@") program go='' stamp started missing=()
+  local wanted=("$@") program go='' started missing=()
   [ $# -gt 0 ] || wanted=("${programs[@]}")
-  stamp=$(cat "$here/go.mod" "$here/go.sum" | sha256sum | cut -c1-16)
   for program in "${wanted[@]}"; do
     package_of "$program" >/dev/null
-    [ -x "$bin/$program" ] && [ "$(cat "$bin/.$program.stamp" 2>/dev/null)" = "$stamp" ] || missing+=("$program")
+    [ -x "$bin/$program" ] && [ "$(cat "$bin/.$program.stamp" 2>/dev/null)" = "$(stamp_of "$program")" ] || missing+=("$program")
   done
   [ ${#missing[@]} -gt 0 ] || { say "${wanted[*]}: built already, in $bin"; return; }
 
@@ -93,11 +131,12 @@ main() {
   for program in "${missing[@]}"; do
     started=$SECONDS
     say "building $program …"
-    # A workspace, root or flags that the user has set must not leak in.
-    (cd "$here" && GOROOT= GOWORK=off GOFLAGS= GOTOOLCHAIN=auto CGO_ENABLED=0 "$go" build -mod=readonly -buildvcs=false -trimpath \
-      -ldflags "$(version_flags)" -o "$bin/.$program.new" "$(package_of "$program")")
+    case $program in
+      virtctl) (build_virtctl "$go" "$program" "$bin/.$program.new") ;;
+      *) (build_kubernetes "$go" "$program" "$bin/.$program.new") ;;
+    esac
     mv "$bin/.$program.new" "$bin/$program"
-    echo "$stamp" >"$bin/.$program.stamp"
+    stamp_of "$program" >"$bin/.$program.stamp"
     say "built $program in $((SECONDS - started)) s"
   done
 }

@@ -4,10 +4,10 @@ use anyhow::{Context, Result, ensure};
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::cluster::wait;
-use crate::guest::condition;
-use crate::manifest::Manifest;
-use crate::scene::Scene;
+use blackbox::cluster::wait;
+use blackbox::guest::condition;
+use blackbox::manifest::Manifest;
+use blackbox::scene::Scene;
 
 pub(super) async fn kernel(scene: Scene) -> Result<()> {
     let guest = scene.start(Manifest::kernel("guest").json()).await?;

@@ -7,10 +7,10 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::console::Console;
-use crate::guest::Guest;
-use crate::manifest::Manifest;
-use crate::scene::Scene;
+use blackbox::console::Console;
+use blackbox::guest::Guest;
+use blackbox::manifest::Manifest;
+use blackbox::scene::Scene;
 
 /// For a connection that should work at once.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -5,11 +5,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use crate::cluster::wait;
-use crate::guest::Guest;
-use crate::machine;
-use crate::manifest::Manifest;
-use crate::scene::Scene;
+use blackbox::cluster::wait;
+use blackbox::guest::Guest;
+use blackbox::machine;
+use blackbox::manifest::Manifest;
+use blackbox::scene::Scene;
 
 pub(super) async fn pause(scene: Scene) -> Result<()> {
     let guest = scene.start(Manifest::kernel("guest").json()).await?;

@@ -3,10 +3,10 @@
 use anyhow::{Result, ensure};
 use serde_json::json;
 
-use crate::cluster::wait;
-use crate::machine::Machine;
-use crate::manifest::{DISK_IMAGE, HOSTILE_IMAGE, Manifest, claim};
-use crate::scene::Scene;
+use blackbox::cluster::wait;
+use blackbox::machine::Machine;
+use blackbox::manifest::{DISK_IMAGE, HOSTILE_IMAGE, Manifest, claim};
+use blackbox::scene::Scene;
 
 pub(super) async fn unschedulable(scene: Scene) -> Result<()> {
     let manifest = Manifest::kernel("guest").with("/spec/nodeSelector", json!({"colour": "green"}));
@@ -49,7 +49,7 @@ async fn refused(scene: &Scene, manifest: &Manifest, kind: &str, reasons: &str, 
     let mut last = String::new();
     let named = wait("the cause in a condition", 60, || async {
         let object = guest.get().await?;
-        let Some(condition) = crate::guest::condition(&object, kind) else { return Ok(None) };
+        let Some(condition) = blackbox::guest::condition(&object, kind) else { return Ok(None) };
         let (reason, message) =
             (condition["reason"].as_str().unwrap_or_default(), condition["message"].as_str().unwrap_or_default());
         let known = reasons.is_empty() || reasons.split(',').any(|one| one == reason);

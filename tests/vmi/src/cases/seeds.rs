@@ -3,8 +3,8 @@
 use anyhow::{Result, ensure};
 use serde_json::json;
 
-use crate::manifest::Manifest;
-use crate::scene::Scene;
+use blackbox::manifest::Manifest;
+use blackbox::scene::Scene;
 
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1v5p3mCkQ2mWb8q0yKxq4Qf1m0m7a4Yb0h2VQxkq2f suite";
 

@@ -3,9 +3,9 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use crate::cluster::{GUESTS, is_code};
-use crate::manifest::{DISK_IMAGE, Manifest, claim};
-use crate::scene::Scene;
+use blackbox::cluster::{GUESTS, is_code};
+use blackbox::manifest::{DISK_IMAGE, Manifest, claim};
+use blackbox::scene::Scene;
 
 /// Writes a word to the start of a disk and reads it back past the cache.
 fn write(device: &str, word: &str) -> String {

@@ -13,10 +13,13 @@ const START: u64 = 60;
 
 /// A guest.
 #[derive(Clone)]
-pub(crate) struct Guest {
-    pub(crate) scene: Scene,
-    pub(crate) name: String,
-    pub(crate) uid: String,
+pub struct Guest {
+    /// The case it belongs to.
+    pub scene: Scene,
+    /// Its name.
+    pub name: String,
+    /// The uid of its object: another guest of this name is another guest.
+    pub uid: String,
 }
 
 impl Guest {
@@ -25,21 +28,22 @@ impl Guest {
     }
 
     /// The object as it is now.
-    pub(crate) async fn get(&self) -> Result<Value> {
+    pub async fn get(&self) -> Result<Value> {
         self.scene.cluster.get(&self.path()).await
     }
 
-    pub(crate) async fn phase(&self) -> Result<String> {
+    /// The phase it is in.
+    pub async fn phase(&self) -> Result<String> {
         Ok(self.get().await?["status"]["phase"].as_str().unwrap_or_default().to_owned())
     }
 
     /// Waits until it runs. A final phase is a failure at once.
-    pub(crate) async fn running(&self) -> Result<Value> {
+    pub async fn running(&self) -> Result<Value> {
         self.reach("Running", START).await
     }
 
     /// Waits for a phase. Any other final phase is a failure at once.
-    pub(crate) async fn reach(&self, phase: &str, seconds: u64) -> Result<Value> {
+    pub async fn reach(&self, phase: &str, seconds: u64) -> Result<Value> {
         wait(&format!("guest {} to be {phase}", self.name), seconds, || async {
             let guest = self.get().await?;
             match guest["status"]["phase"].as_str().unwrap_or_default() {
@@ -54,7 +58,7 @@ impl Guest {
     }
 
     /// Waits until the status has a condition with this value and returns it.
-    pub(crate) async fn condition(&self, kind: &str, status: &str, seconds: u64) -> Result<Value> {
+    pub async fn condition(&self, kind: &str, status: &str, seconds: u64) -> Result<Value> {
         wait(&format!("condition {kind}={status} of guest {}", self.name), seconds, || async {
             let guest = self.get().await?;
             Ok(condition(&guest, kind).filter(|condition| condition["status"] == status).cloned())
@@ -63,7 +67,7 @@ impl Guest {
     }
 
     /// Waits until the status has no such condition.
-    pub(crate) async fn no_condition(&self, kind: &str, seconds: u64) -> Result<()> {
+    pub async fn no_condition(&self, kind: &str, seconds: u64) -> Result<()> {
         wait(&format!("guest {} to have no condition {kind}", self.name), seconds, || async {
             let guest = self.get().await?;
             Ok(condition(&guest, kind).is_none_or(|condition| condition["status"] == "False").then_some(()))
@@ -72,7 +76,7 @@ impl Guest {
     }
 
     /// A console with root logged in.
-    pub(crate) async fn login(&self) -> Result<Console> {
+    pub async fn login(&self) -> Result<Console> {
         self.running().await?;
         let mut console = self.console().await?;
         console.login().await?;
@@ -80,23 +84,24 @@ impl Guest {
     }
 
     /// The console as it is.
-    pub(crate) async fn console(&self) -> Result<Console> {
+    pub async fn console(&self) -> Result<Console> {
         let transcript = self.scene.transcript(&self.name);
         Console::open(&self.scene.cluster, &self.scene.namespace, &self.name, transcript).await
     }
 
     /// Asks for something to be done now: `pause`, `unpause`, …
-    pub(crate) async fn call(&self, action: &str) -> Result<Value> {
+    pub async fn call(&self, action: &str) -> Result<Value> {
         self.subresource(Method::PUT, action).await
     }
 
-    pub(crate) async fn subresource(&self, method: Method, name: &str) -> Result<Value> {
+    /// Any request to a subresource, without a body.
+    pub async fn subresource(&self, method: Method, name: &str) -> Result<Value> {
         let path = self.scene.path(SUBRESOURCES, &format!("virtualmachineinstances/{}/{name}", self.name));
         self.scene.cluster.ask(method, &path, None).await
     }
 
     /// The launcher pod, if there is one: its owner is the guest.
-    pub(crate) async fn pod(&self) -> Result<Option<Value>> {
+    pub async fn pod(&self) -> Result<Option<Value>> {
         let pods = self.scene.cluster.get(&self.scene.path("/api/v1", "pods")).await?;
         let owned = |pod: &&Value| {
             pod["metadata"]["ownerReferences"]
@@ -107,24 +112,25 @@ impl Guest {
     }
 
     /// The pod's first address of a family.
-    pub(crate) async fn pod_address(&self, v6: bool) -> Result<Option<String>> {
+    pub async fn pod_address(&self, v6: bool) -> Result<Option<String>> {
         let pod = self.pod().await?.context("the guest has no pod")?;
         let addresses = pod["status"]["podIPs"].as_array().cloned().unwrap_or_default();
         let of_family = |address: &&str| address.contains(':') == v6;
         Ok(addresses.iter().filter_map(|entry| entry["ip"].as_str()).find(of_family).map(str::to_owned))
     }
 
-    pub(crate) async fn pod_address_v4(&self) -> Result<String> {
+    /// The pod's IPv4 address.
+    pub async fn pod_address_v4(&self) -> Result<String> {
         self.pod_address(false).await?.context("the pod has no IPv4 address")
     }
 
     /// Asks for the guest's end, which takes its grace period at most.
-    pub(crate) async fn delete(&self) -> Result<()> {
+    pub async fn delete(&self) -> Result<()> {
         self.scene.cluster.delete(&self.path()).await
     }
 
     /// Waits until object and pod are gone.
-    pub(crate) async fn gone(&self, seconds: u64) -> Result<()> {
+    pub async fn gone(&self, seconds: u64) -> Result<()> {
         wait(&format!("guest {} and its pod to be gone", self.name), seconds, || async {
             let guest = self.scene.cluster.find(&self.path()).await?;
             Ok((guest.is_none() && self.pod().await?.is_none()).then_some(()))
@@ -133,7 +139,7 @@ impl Guest {
     }
 
     /// Follows the guest to the end of its object and returns the last phase it was seen in.
-    pub(crate) async fn last_phase(&self, seconds: u64) -> Result<String> {
+    pub async fn last_phase(&self, seconds: u64) -> Result<String> {
         let path = format!(
             "{}?watch=true&fieldSelector=metadata.name={}&timeoutSeconds={seconds}",
             self.scene.path(GUESTS, "virtualmachineinstances"),
@@ -157,7 +163,7 @@ impl Guest {
 }
 
 /// A condition of an object.
-pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
 }
 

@@ -3,19 +3,19 @@
 use serde_json::{Value, json};
 
 /// The kernel and initrd of the test guest; `images/guest/build.sh` makes it.
-const KERNEL_IMAGE: &str = "ferrovirt.io/guest-kernel:test";
+pub const KERNEL_IMAGE: &str = "ferrovirt.io/guest-kernel:test";
 /// Its disk.
-pub(crate) const DISK_IMAGE: &str = "ferrovirt.io/guest:test";
+pub const DISK_IMAGE: &str = "ferrovirt.io/guest:test";
 /// A disk that names a file of the host as its backing file.
-pub(crate) const HOSTILE_IMAGE: &str = "ferrovirt.io/guest-hostile:test";
+pub const HOSTILE_IMAGE: &str = "ferrovirt.io/guest-hostile:test";
 
 /// A guest's object in the making.
 #[derive(Clone)]
-pub(crate) struct Manifest(Value);
+pub struct Manifest(Value);
 
 impl Manifest {
     /// A guest that boots kernel and initrd: the fastest way to a login. It has one masqueraded interface and no disk.
-    pub(crate) fn kernel(name: &str) -> Self {
+    pub fn kernel(name: &str) -> Self {
         let mut manifest = Self::bare(name);
         manifest.0["spec"]["domain"]["firmware"] = json!({
             "kernelBoot": {
@@ -32,7 +32,7 @@ impl Manifest {
     }
 
     /// A guest that boots from its container disk.
-    pub(crate) fn disk(name: &str) -> Self {
+    pub fn disk(name: &str) -> Self {
         Self::bare(name).container_disk("root", DISK_IMAGE)
     }
 
@@ -57,7 +57,7 @@ impl Manifest {
     }
 
     /// Sets a field by its JSON pointer; fields on the way are made.
-    pub(crate) fn with(mut self, pointer: &str, value: Value) -> Self {
+    pub fn with(mut self, pointer: &str, value: Value) -> Self {
         let mut place = &mut self.0;
         for part in pointer.trim_start_matches('/').split('/') {
             place = match part.parse::<usize>() {
@@ -70,12 +70,12 @@ impl Manifest {
     }
 
     /// Adds a volume and a virtio disk for it.
-    pub(crate) fn volume(self, name: &str, source: Value) -> Self {
+    pub fn volume(self, name: &str, source: Value) -> Self {
         self.volume_on(name, source, json!({"disk": {"bus": "virtio"}}))
     }
 
     /// Adds a volume and a disk for it, as `disk`, `cdrom` or `lun`; the serial is the volume's name.
-    pub(crate) fn volume_on(mut self, name: &str, source: Value, device: Value) -> Self {
+    pub fn volume_on(mut self, name: &str, source: Value, device: Value) -> Self {
         let named = |mut object: Value| {
             object["name"] = json!(name);
             object
@@ -88,17 +88,17 @@ impl Manifest {
     }
 
     /// Adds a container disk.
-    pub(crate) fn container_disk(self, name: &str, image: &str) -> Self {
+    pub fn container_disk(self, name: &str, image: &str) -> Self {
         self.volume(name, json!({"containerDisk": {"image": image, "imagePullPolicy": "IfNotPresent"}}))
     }
 
     /// Adds a NoCloud seed.
-    pub(crate) fn user_data(self, user_data: &str) -> Self {
+    pub fn user_data(self, user_data: &str) -> Self {
         self.volume("seed", json!({"cloudInitNoCloud": {"userData": user_data}}))
     }
 
     /// The object.
-    pub(crate) fn json(&self) -> &Value {
+    pub fn json(&self) -> &Value {
         &self.0
     }
 }
@@ -110,7 +110,7 @@ fn push(list: &mut Value, item: Value) {
 }
 
 /// A claim of the default storage class.
-pub(crate) fn claim(name: &str, size: &str, mode: &str) -> Value {
+pub fn claim(name: &str, size: &str, mode: &str) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",

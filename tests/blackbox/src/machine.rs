@@ -17,11 +17,11 @@ const PROGRAMS: [&str; 8] =
 
 /// A picture of the machine.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Machine(BTreeSet<String>);
+pub struct Machine(BTreeSet<String>);
 
 impl Machine {
     /// What is there now.
-    pub(crate) fn now() -> Self {
+    pub fn now() -> Self {
         let mut all = BTreeSet::new();
         processes(&mut all);
         network(&mut all);
@@ -34,7 +34,7 @@ impl Machine {
     }
 
     /// Waits until nothing is there that was not there before.
-    pub(crate) async fn clean_again(&self, seconds: u64) -> Result<()> {
+    pub async fn clean_again(&self, seconds: u64) -> Result<()> {
         let left = || Self::now().0.difference(&self.0).cloned().collect::<Vec<_>>();
         let clean = wait("the machine to be clean", seconds, || async { Ok(left().is_empty().then_some(())) }).await;
         if clean.is_err() && !left().is_empty() {
@@ -101,7 +101,7 @@ fn control_groups(directory: &Path, all: &mut BTreeSet<String>) {
 }
 
 /// The process of a guest's QEMU on this machine.
-pub(crate) fn qemu_of(namespace: &str, name: &str) -> Option<i32> {
+pub fn qemu_of(namespace: &str, name: &str) -> Option<i32> {
     let wanted = format!("guest={namespace}_{name},");
     names(Path::new("/proc")).filter_map(|pid| pid.parse().ok()).find(|pid| {
         let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();

@@ -20,7 +20,7 @@ const COMMAND: Duration = Duration::from_secs(30);
 const NUDGE: Duration = Duration::from_secs(2);
 
 /// An open console.
-pub(crate) struct Console {
+pub struct Console {
     stream: WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>,
     transcript: Transcript,
     /// What came and was not matched yet, without escape sequences.
@@ -30,7 +30,7 @@ pub(crate) struct Console {
 
 impl Console {
     /// Connects to the guest's first serial port.
-    pub(crate) async fn open(cluster: &Cluster, namespace: &str, name: &str, transcript: Transcript) -> Result<Self> {
+    pub async fn open(cluster: &Cluster, namespace: &str, name: &str, transcript: Transcript) -> Result<Self> {
         let path = format!("{SUBRESOURCES}/namespaces/{namespace}/virtualmachineinstances/{name}/console");
         let headers = [
             ("connection", "Upgrade"),
@@ -45,7 +45,7 @@ impl Console {
     }
 
     /// Waits for the prompt and logs in as root, who needs no password.
-    pub(crate) async fn login(&mut self) -> Result<()> {
+    pub async fn login(&mut self) -> Result<()> {
         self.prompt("login: ", BOOT).await.context("waiting for the login prompt")?;
         self.send("root\n").await?;
         self.expect("# ", COMMAND).await.context("waiting for root's shell")?;
@@ -53,7 +53,7 @@ impl Console {
     }
 
     /// Tries a password login and says whether it was accepted; afterwards nobody is logged in.
-    pub(crate) async fn try_password(&mut self, user: &str, password: &str) -> Result<bool> {
+    pub async fn try_password(&mut self, user: &str, password: &str) -> Result<bool> {
         self.prompt("login: ", BOOT).await.context("waiting for the login prompt")?;
         self.send(&format!("{user}\n")).await?;
         self.expect("assword: ", COMMAND).await?;
@@ -68,7 +68,7 @@ impl Console {
     }
 
     /// Runs a command and returns its output; a command that fails is an error.
-    pub(crate) async fn run(&mut self, command: &str) -> Result<String> {
+    pub async fn run(&mut self, command: &str) -> Result<String> {
         let (output, code) = self.attempt(command).await?;
         if code != 0 {
             bail!("in the guest, `{command}` ended with {code}: {output}");
@@ -77,7 +77,7 @@ impl Console {
     }
 
     /// Runs a command and returns its output and its exit code.
-    pub(crate) async fn attempt(&mut self, command: &str) -> Result<(String, i32)> {
+    pub async fn attempt(&mut self, command: &str) -> Result<(String, i32)> {
         self.commands += 1;
         let number = self.commands;
         // The marks are written so that the echo of the command does not contain them.
@@ -92,7 +92,7 @@ impl Console {
     }
 
     /// Runs a command until its output contains `wanted`.
-    pub(crate) async fn run_until(&mut self, command: &str, wanted: &str, seconds: u64) -> Result<String> {
+    pub async fn run_until(&mut self, command: &str, wanted: &str, seconds: u64) -> Result<String> {
         let deadline = Instant::now() + Duration::from_secs(seconds);
         loop {
             let (output, _) = self.attempt(command).await?;
@@ -107,12 +107,12 @@ impl Console {
     }
 
     /// Types something.
-    pub(crate) async fn send(&mut self, text: &str) -> Result<()> {
+    pub async fn send(&mut self, text: &str) -> Result<()> {
         self.stream.send(Message::Binary(text.as_bytes().to_vec().into())).await.context("writing to the console")
     }
 
     /// Everything up to `wanted`, which has to come in time.
-    pub(crate) async fn expect(&mut self, wanted: &str, patience: Duration) -> Result<String> {
+    pub async fn expect(&mut self, wanted: &str, patience: Duration) -> Result<String> {
         let deadline = Instant::now() + patience;
         loop {
             if let Some(at) = self.pending.find(wanted) {
@@ -151,7 +151,7 @@ impl Console {
     }
 
     /// Whatever comes within `time`, for counting.
-    pub(crate) async fn listen(&mut self, time: Duration) -> Result<String> {
+    pub async fn listen(&mut self, time: Duration) -> Result<String> {
         let deadline = Instant::now() + time;
         loop {
             match self.read(deadline).await {

@@ -15,18 +15,21 @@ const SHOWN: usize = 4000;
 
 /// A case's surroundings. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Scene {
-    pub(crate) cluster: Cluster,
-    pub(crate) namespace: String,
+pub struct Scene {
+    /// The cluster, as its admin.
+    pub cluster: Cluster,
+    /// The case's own namespace.
+    pub namespace: String,
     transcripts: Arc<Mutex<BTreeMap<String, Transcript>>>,
 }
 
 /// What a guest wrote to its console.
 #[derive(Clone, Default)]
-pub(crate) struct Transcript(Arc<Mutex<String>>);
+pub struct Transcript(Arc<Mutex<String>>);
 
 impl Transcript {
-    pub(crate) fn add(&self, text: &str) {
+    /// Adds what came.
+    pub fn add(&self, text: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push_str(text);
     }
 
@@ -39,7 +42,7 @@ impl Transcript {
 
 impl Scene {
     /// A new namespace for the case.
-    pub(crate) async fn new(cluster: Cluster, case: &str) -> Result<Self> {
+    pub async fn new(cluster: Cluster, case: &str) -> Result<Self> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let namespace = format!("{}-{:x}", case.replace('/', "-"), now.as_millis() & 0xff_ffff);
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
@@ -51,7 +54,7 @@ impl Scene {
     }
 
     /// Creates a guest from its manifest.
-    pub(crate) async fn start(&self, manifest: &Value) -> Result<Guest> {
+    pub async fn start(&self, manifest: &Value) -> Result<Guest> {
         let created = self.cluster.create(&self.path(GUESTS, "virtualmachineinstances"), manifest).await?;
         let name = created["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let uid = created["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
@@ -59,25 +62,26 @@ impl Scene {
     }
 
     /// Creates an object of the core group.
-    pub(crate) async fn create(&self, resource: &str, object: &Value) -> Result<Value> {
+    pub async fn create(&self, resource: &str, object: &Value) -> Result<Value> {
         self.cluster.create(&self.path("/api/v1", resource), object).await
     }
 
     /// The path of a resource in the case's namespace.
-    pub(crate) fn path(&self, group: &str, resource: &str) -> String {
+    pub fn path(&self, group: &str, resource: &str) -> String {
         format!("{group}/namespaces/{}/{resource}", self.namespace)
     }
 
     /// Where a guest's words are kept.
-    pub(crate) fn transcript(&self, guest: &str) -> Transcript {
+    pub fn transcript(&self, guest: &str) -> Transcript {
         let mut all = self.transcripts.lock().unwrap_or_else(PoisonError::into_inner);
         all.entry(guest.to_owned()).or_default().clone()
     }
 
     /// For a failed case: guests, pods, events and consoles.
-    pub(crate) async fn details(&self) -> String {
+    pub async fn details(&self) -> String {
         let mut text = String::new();
         for (title, path) in [
+            ("machine", self.path(GUESTS, "virtualmachines")),
             ("guest", self.path(GUESTS, "virtualmachineinstances")),
             ("pod", self.path("/api/v1", "pods")),
             ("claim", self.path("/api/v1", "persistentvolumeclaims")),
@@ -111,7 +115,7 @@ impl Scene {
     }
 
     /// Deletes the namespace with everything in it, and waits until it is gone.
-    pub(crate) async fn remove(&self) {
+    pub async fn remove(&self) {
         let path = format!("/api/v1/namespaces/{}", self.namespace);
         let gone = async {
             self.cluster.delete(&path).await?;

@@ -1,0 +1,21 @@
+//! What the black-box suites share: a cluster that a kubeconfig names, real guests on it, and how cases are run.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `suite` | a suite's arguments, its cases, and how they are run and cleaned up |
+//! | `scene` | what one case uses, and what is shown when it fails |
+//! | `cluster` | requests, and waiting for objects to become something |
+//! | `guest` | a guest under test: its object, its pod, how it ends |
+//! | `manifest` | objects of guests |
+//! | `console` | a login on a guest's serial console |
+//! | `machine` | what a guest could leave behind on this machine |
+//! | `program` | kubectl, virtctl: programs that users run |
+
+pub mod cluster;
+pub mod console;
+pub mod guest;
+pub mod machine;
+pub mod manifest;
+pub mod program;
+pub mod scene;
+pub mod suite;

@@ -1,0 +1,119 @@
+//! A suite: a table of cases, which are run in namespaces of their own, some at the same time.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use clap::Args;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+
+use crate::cluster::Cluster;
+use crate::scene::Scene;
+
+/// What every suite can be told.
+#[derive(Debug, Clone, Args)]
+pub struct Arguments {
+    /// The cluster, as its admin.
+    #[arg(long, env = "KUBECONFIG")]
+    pub kubeconfig: PathBuf,
+    /// Only cases whose `area/name` contains one of these.
+    #[arg(long)]
+    pub filter: Vec<String>,
+    /// How many cases run at the same time. Each runs one or two guests.
+    #[arg(long, default_value_t = 2)]
+    pub jobs: usize,
+    /// How long one case may take, in seconds.
+    #[arg(long, default_value_t = 240)]
+    pub patience: u64,
+    /// Leave the namespaces of failed cases for a look.
+    #[arg(long)]
+    pub keep: bool,
+    /// Only show the names of the cases.
+    #[arg(long)]
+    pub list: bool,
+}
+
+/// One case. It is given the suite's surroundings `S`, which are made from a [`Scene`].
+pub struct Case<S> {
+    /// `area/name`.
+    pub name: String,
+    /// What holds when it passes.
+    pub about: String,
+    /// It looks at the whole machine, so nothing else may run.
+    pub alone: bool,
+    /// What it does.
+    pub run: Box<dyn Fn(S) -> BoxFuture<'static, Result<()>> + Send + Sync>,
+}
+
+impl<S> Case<S> {
+    /// A case that may run beside others.
+    pub fn new<F>(name: &str, about: &str, run: impl Fn(S) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<()>> + Send + 'static,
+    {
+        Self { name: name.to_owned(), about: about.to_owned(), alone: false, run: Box::new(move |s| Box::pin(run(s))) }
+    }
+
+    /// The same case, with nothing else beside it.
+    #[must_use]
+    pub fn alone(self) -> Self {
+        Self { alone: true, ..self }
+    }
+}
+
+/// Runs the chosen cases, says how each ended, and is a success when all passed.
+pub async fn run<S>(arguments: &Arguments, cases: Vec<Case<S>>, surroundings: impl Fn(Scene) -> S) -> Result<ExitCode> {
+    let chosen =
+        |case: &Case<S>| arguments.filter.is_empty() || arguments.filter.iter().any(|part| case.name.contains(part));
+    let cases: Vec<Case<S>> = cases.into_iter().filter(chosen).collect();
+    if arguments.list {
+        cases.iter().for_each(|case| println!("{:<32} {}", case.name, case.about));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let cluster = Cluster::from_kubeconfig(&arguments.kubeconfig).await?;
+    let (alone, together): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.alone);
+    let mut failed = 0;
+    let mut passed = 0;
+    for (group, jobs) in [(together, arguments.jobs.max(1)), (alone, 1)] {
+        let runs = group.into_iter().map(|case| one(&cluster, case, arguments, &surroundings));
+        let mut ended = futures::stream::iter(runs).buffer_unordered(jobs);
+        while let Some(ok) = ended.next().await {
+            if ok { passed += 1 } else { failed += 1 }
+        }
+    }
+    println!("{passed} passed, {failed} failed");
+    Ok(if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs one case in a namespace of its own, says how it ended, and cleans up.
+async fn one<S>(cluster: &Cluster, case: &Case<S>, arguments: &Arguments, surroundings: &impl Fn(Scene) -> S) -> bool {
+    let begin = Instant::now();
+    let scene = match Scene::new(cluster.clone(), &case.name).await {
+        Ok(scene) => scene,
+        Err(error) => {
+            println!("FAILED  {}: {}\n    {error:#}", case.name, case.about);
+            return false;
+        }
+    };
+    let patience = Duration::from_secs(arguments.patience);
+    let outcome = tokio::time::timeout(patience, (case.run)(surroundings(scene.clone()))).await;
+    let outcome = outcome.unwrap_or_else(|_| Err(anyhow!("not done after {} s", arguments.patience)));
+    let seconds = begin.elapsed().as_secs_f32();
+    match outcome {
+        Ok(()) => {
+            println!("ok      {} ({seconds:.1} s)", case.name);
+            scene.remove().await;
+            true
+        }
+        Err(error) => {
+            let details = scene.details().await;
+            println!("FAILED  {} ({seconds:.1} s): {}\n    {error:#}\n{details}", case.name, case.about);
+            if !arguments.keep {
+                scene.remove().await;
+            }
+            false
+        }
+    }
+}
