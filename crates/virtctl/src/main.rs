@@ -1,39 +1,53 @@
-//! `virtctl`: what kubectl has no command for. Parses arguments and calls the command's function.
+//! `virtctl`: what kubectl has no command for, and what a machine without kubectl needs. Parses arguments and calls the command's
+//! function.
 
-mod connect;
-mod console;
+mod cli;
+mod cluster;
+mod commands;
+mod output;
+mod progress;
+mod session;
+mod stream;
+mod target;
+mod time;
+mod until;
 
-use clap::{Parser, Subcommand};
+use std::path::Path;
 
-/// Works with the virtual machines of a cluster.
-#[derive(Parser)]
-#[command(name = "virtctl", version, propagate_version = true)]
-struct Cli {
-    #[command(flatten)]
-    cluster: connect::Cluster,
-    #[command(subcommand)]
-    command: Command,
-}
+use clap::FromArgMatches;
 
-#[derive(Subcommand)]
-enum Command {
-    /// Connect to the serial console of a running guest.
-    ///
-    /// Type Ctrl-] to leave it. A guest has one console: whoever connects last has it.
-    Console(console::Args),
-}
+use crate::session::Refused;
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> std::process::ExitCode {
-    let cli = Cli::parse();
-    let done = match cli.command {
-        Command::Console(args) => console::run(&cli.cluster, &args).await,
-    };
-    match done {
-        Ok(()) => std::process::ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            std::process::ExitCode::FAILURE
+fn main() {
+    let matches = cli::command(program()).get_matches();
+    let cli = cli::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let done = runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(cli.run()));
+    let code = done.unwrap_or_else(|error| {
+        eprintln!("{}", render(&error));
+        let step = error.chain().find_map(|cause| cause.downcast_ref::<Refused>()).and_then(Refused::next_step);
+        if let Some(step) = step {
+            eprintln!("hint: {step}");
         }
-    }
+        1
+    });
+    // Not by returning: the thread that reads standard input cannot be interrupted.
+    std::process::exit(code)
+}
+
+/// The name that the user typed.
+fn program() -> &'static str {
+    let name = std::env::args_os().next();
+    let name = name.as_ref().and_then(|path| Path::new(path).file_name()?.to_str()).unwrap_or_default();
+    if name.starts_with("kubectl-virt") || name.starts_with("kubectl_virt") { "kubectl virt" } else { "virtctl" }
+}
+
+/// An error and its causes in one line.
+fn render(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |text, cause| match text.chars().last() {
+        None => cause.to_string(),
+        // Some messages of KubeVirt's have no colon, and scripts know them.
+        Some(' ') => format!("{text}{cause}"),
+        Some(_) => format!("{text}: {cause}"),
+    })
 }
