@@ -30,8 +30,6 @@ pub struct NodeConfig {
     pub max_pods: u32,
     /// A guest really runs with `/dev/kvm`. The device alone proves nothing.
     pub kvm: bool,
-    /// Pods may mount directories of the machine.
-    pub allow_host_path: bool,
     /// The OCI runtime.
     pub crun: PathBuf,
     /// The monitor of one container.
@@ -56,7 +54,6 @@ impl NodeConfig {
             memory_bytes: None,
             max_pods: 110,
             kvm: false,
-            allow_host_path: false,
             crun: PathBuf::from("/usr/bin/crun"),
             conmon: PathBuf::from("/usr/bin/conmon"),
             heartbeat: Duration::from_secs(10),

@@ -5,6 +5,7 @@
 //! | [`vmi`] | the controller of guests: `decide.rs` has the judgement, `report.rs` turns launchers' reports into status |
 //! | [`launcher`] | launchers: the trait, the client, the followers that keep the last report of each |
 //! | [`wiring`] | the guest's network inside its pod |
+//! | `host_disks.rs` | disk images in directories of the node |
 //! | `server.rs` | consoles and commands for virt-api |
 //! | `node.rs` | labels and heartbeat of the node |
 //!
@@ -12,6 +13,7 @@
 //! sockets, listens to each, and changes nothing.
 
 mod claims;
+mod host_disks;
 pub mod launcher;
 mod node;
 pub mod probe;

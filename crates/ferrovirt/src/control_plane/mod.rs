@@ -4,7 +4,9 @@
 //! They use the API as on any cluster, only that their requests are function calls, made as users of their own with rights of
 //! their own.
 
+mod host_paths;
 mod identities;
+mod installation;
 
 pub(crate) use self::identities::{HANDLER_KUBECONFIG, NODE_KUBECONFIG};
 
@@ -45,7 +47,9 @@ pub(crate) async fn start(
     )
     .await?;
     ferrovirt_virt_api::install(server, ferrovirt_virt_api::LocalHandlers::new(node_directory.clone())).await?;
+    server.admission.add(Arc::new(host_paths::HostPaths));
     server.mounts.nodes.reach_through(Arc::new(ferrovirt_node::LocalNodes::new(node_directory)));
+    installation::install(server).await.context("cannot make the KubeVirt object")?;
     let controller = client(server, identities::VIRT_CONTROLLER);
     let config = ferrovirt_virt_controller::ControllerConfig::default();
     tokio::spawn(report("virt-controller", ferrovirt_virt_controller::run(controller, config, stop.clone())));

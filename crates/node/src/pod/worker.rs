@@ -385,7 +385,6 @@ impl Worker {
             images: &*self.node.images,
             holder: &self.holder,
             loops: &self.node.loops,
-            allow_host_path: self.node.config.allow_host_path,
         }
     }
 

@@ -6,7 +6,7 @@
 //! | configMap, secret, downwardAPI, projected | a tmpfs with files that are replaced all at once ([`payload`]) |
 //! | persistentVolumeClaim | the claim's directory, or its device ([`claim`], [`loops`]) |
 //! | image | the image's tree, read-only |
-//! | hostPath | that path, where the node allows it |
+//! | hostPath | that path; who may ask for one is for admission to say |
 //!
 //! Everything can be prepared again: what is there is left alone, files that changed are replaced.
 
@@ -106,8 +106,6 @@ pub struct Preparation<'a> {
     pub holder: &'a str,
     /// Who uses which loop device.
     pub loops: &'a loops::LoopDevices,
-    /// hostPath is allowed.
-    pub allow_host_path: bool,
 }
 
 impl Preparation<'_> {
@@ -162,7 +160,7 @@ impl Preparation<'_> {
             return Ok(prepared(self.image(&volume.name, source).await?, true));
         }
         if let Some(source) = &volume.host_path {
-            return Ok(prepared(self.host_path(&volume.name, source)?, false));
+            return Ok(prepared(host_path(&volume.name, source)?, false));
         }
         let reason = "this node knows emptyDir, configMap, secret, downwardAPI, projected, persistentVolumeClaim, image and hostPath";
         Err(VolumeError::Unsupported { volume: volume.name.clone(), reason: reason.to_owned() })
@@ -239,30 +237,27 @@ impl Preparation<'_> {
         let image = self.images.resolve(reference, policy, &secrets, self.holder).await;
         image.map(|image| image.root).map_err(|source| VolumeError::Image { volume: volume.to_owned(), source })
     }
+}
 
-    fn host_path(&self, volume: &str, source: &HostPathVolumeSource) -> Result<PathBuf, VolumeError> {
-        let unsupported = |reason: String| VolumeError::Unsupported { volume: volume.to_owned(), reason };
-        if !self.allow_host_path {
-            return Err(unsupported("this node allows no hostPath volumes".to_owned()));
-        }
-        let path = PathBuf::from(&source.path);
-        let failed = |error| VolumeError::Io {
-            volume: volume.to_owned(),
-            operation: "make",
-            path: PathBuf::from(&source.path),
-            source: error,
-        };
-        let kind = source.type_.as_deref().unwrap_or_default();
-        match kind {
-            "DirectoryOrCreate" => fs::create_dir_all(&path).map_err(failed)?,
-            "FileOrCreate" if !path.exists() => drop(fs::File::create(&path).map_err(failed)?),
-            _ => {}
-        }
-        if matches_kind(&path, kind) {
-            return Ok(path);
-        }
-        Err(unsupported(format!("hostPath {} is not there or is no {kind}", path.display())))
+fn host_path(volume: &str, source: &HostPathVolumeSource) -> Result<PathBuf, VolumeError> {
+    let unsupported = |reason: String| VolumeError::Unsupported { volume: volume.to_owned(), reason };
+    let path = PathBuf::from(&source.path);
+    let failed = |error| VolumeError::Io {
+        volume: volume.to_owned(),
+        operation: "make",
+        path: PathBuf::from(&source.path),
+        source: error,
+    };
+    let kind = source.type_.as_deref().unwrap_or_default();
+    match kind {
+        "DirectoryOrCreate" => fs::create_dir_all(&path).map_err(failed)?,
+        "FileOrCreate" if !path.exists() => drop(fs::File::create(&path).map_err(failed)?),
+        _ => {}
     }
+    if matches_kind(&path, kind) {
+        return Ok(path);
+    }
+    Err(unsupported(format!("hostPath {} is not there or is no {kind}", path.display())))
 }
 
 fn matches_kind(path: &Path, kind: &str) -> bool {

@@ -5,7 +5,7 @@ use ferrovirt_launcher_rpc::messages::FinalWords;
 use ferrovirt_pods::COMPUTE;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodStatus};
 
-/// Waiting reasons that pass by themselves.
+/// Waiting reasons that pass by themselves, unless there is something to say about them.
 const PATIENT_REASONS: [&str; 3] = ["ContainerCreating", "PodInitializing", ""];
 
 /// A launcher pod before its guest was handed over.
@@ -81,8 +81,9 @@ fn unplaced(status: &PodStatus) -> PodState {
 /// The first container that waits for something that does not pass by itself.
 fn trouble(status: &PodStatus) -> Option<(String, String)> {
     let waiting = containers(status).filter_map(|container| container.state.as_ref()?.waiting.as_ref());
-    let mut troubled =
-        waiting.filter(|waiting| !PATIENT_REASONS.contains(&waiting.reason.as_deref().unwrap_or_default()));
+    let is_patient = |reason: &Option<String>| PATIENT_REASONS.contains(&reason.as_deref().unwrap_or_default());
+    let has_words = |message: &Option<String>| message.as_ref().is_some_and(|message| !message.is_empty());
+    let mut troubled = waiting.filter(|waiting| !is_patient(&waiting.reason) || has_words(&waiting.message));
     let waiting = troubled.next()?;
     Some((waiting.reason.clone().unwrap_or_default(), waiting.message.clone().unwrap_or_default()))
 }
@@ -182,6 +183,11 @@ mod tests {
         assert_eq!(state(&Value::Null, &unplaced), expected);
         let waiting = compute(&json!({"waiting": {"reason": "ErrImagePull", "message": "no such image"}}));
         let expected = PodState::Troubled { reason: "ErrImagePull".into(), message: "no such image".into() };
+        assert_eq!(state(&json!("n"), &json!({"phase": "Pending", "containerStatuses": [waiting]})), expected);
+        let waiting =
+            compute(&json!({"waiting": {"reason": "ContainerCreating", "message": "secret \"s\" not found"}}));
+        let expected =
+            PodState::Troubled { reason: "ContainerCreating".into(), message: "secret \"s\" not found".into() };
         assert_eq!(state(&json!("n"), &json!({"phase": "Pending", "containerStatuses": [waiting]})), expected);
     }
 

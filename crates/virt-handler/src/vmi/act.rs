@@ -1,5 +1,8 @@
 //! Doing what was decided.
 
+use std::sync::Arc;
+
+use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_domain::NodeFacts;
 use ferrovirt_launcher_rpc::messages::StartRequest;
 use ferrovirt_reconcile::controller::Category;
@@ -8,6 +11,7 @@ use ferrovirt_reconcile::{Act, Failure, Note, ObjectKey};
 
 use super::Guests;
 use super::decide::Action;
+use crate::host_disks;
 use crate::launcher::{Command, LauncherError};
 use crate::wiring::WiringError;
 
@@ -45,6 +49,7 @@ async fn start(guests: &Guests, key: &ObjectKey) -> Result<(), Failure> {
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     let launcher = guests.followers.get(&uid).launcher.ok_or_else(gone)?;
     let links = guests.wiring.links(&vmi, &pod, &*launcher).await.map_err(wiring_failed)?;
+    prepare_host_disks(&vmi, launcher.pid()).await?;
     let hopeless = |error: ferrovirt_domain::Unsupported| Failure::new(Category::Hopeless, "start the guest", error);
     let facts = NodeFacts { claims: crate::claims::of(&vmi), ..guests.facts.clone() };
     let domain = ferrovirt_domain::domain(&vmi, &facts, &links).map_err(hopeless)?;
@@ -65,6 +70,18 @@ async fn start(guests: &Guests, key: &ObjectKey) -> Result<(), Failure> {
 fn wiring_failed(error: WiringError) -> Failure {
     let category = if error.is_hopeless() { Category::Hopeless } else { Category::Internal };
     Failure::new(category, "set up the guest's network", error)
+}
+
+/// A directory of the node may be on a server that does not answer, so nobody else waits for it.
+async fn prepare_host_disks(vmi: &Arc<VirtualMachineInstance>, launcher: Option<i32>) -> Result<(), Failure> {
+    const WHAT: &str = "prepare the host disks";
+    if vmi.spec.volumes.iter().all(|volume| volume.host_disk.is_none()) {
+        return Ok(());
+    }
+    let vmi = vmi.clone();
+    let prepared = tokio::task::spawn_blocking(move || host_disks::prepare(&vmi, launcher)).await;
+    let prepared = prepared.map_err(|error| Failure::new(Category::Internal, WHAT, error))?;
+    prepared.map_err(|error| Failure::new(Category::Internal, WHAT, error))
 }
 
 async fn command(guests: &Guests, key: &ObjectKey, command: Command) -> Result<(), Failure> {

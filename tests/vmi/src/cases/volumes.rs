@@ -1,6 +1,7 @@
 //! Each kind of volume, as the guest sees it.
 
 use anyhow::{Context, Result, ensure};
+use http::Method;
 use serde_json::json;
 
 use blackbox::cluster::{GUESTS, is_code};
@@ -76,26 +77,36 @@ pub(super) async fn claim_with_block_mode(scene: Scene) -> Result<()> {
 pub(super) async fn host_disk(scene: Scene) -> Result<()> {
     let path = format!("/var/tmp/{}/disk.img", scene.namespace);
     let source = json!({"hostDisk": {"path": path, "type": "DiskOrCreate", "capacity": "64Mi"}});
-    let kubevirt = "/apis/kubevirt.io/v1/namespaces/kubevirt/kubevirts/kubevirt";
-    let gates = scene
-        .cluster
-        .find(kubevirt)
-        .await?
-        .map(|object| object["spec"]["configuration"]["developerConfiguration"]["featureGates"].clone());
-    if !gates.is_some_and(|gates| gates.to_string().contains("\"HostDisk\"")) {
-        let manifest = Manifest::kernel("guest").volume("data", source);
-        let refused = scene.cluster.create(&scene.path(GUESTS, "virtualmachineinstances"), manifest.json()).await;
-        let Err(error) = refused else { anyhow::bail!("a host disk was accepted without its feature gate") };
-        ensure!(
-            is_code(&error, 422) && format!("{error:#}").contains("HostDisk"),
-            "the refusal does not name the gate: {error:#}"
-        );
-        return Ok(());
-    }
+    let gates = json!(feature_gates(&scene).await?);
+    ensure!(!gates.to_string().contains("\"HostDisk\""), "the cluster allows host disks already: {gates}");
+    let manifest = Manifest::kernel("guest").volume("data", source.clone());
+    let refused = scene.cluster.create(&scene.path(GUESTS, "virtualmachineinstances"), manifest.json()).await;
+    let Err(error) = refused else { anyhow::bail!("a host disk was accepted without its feature gate") };
+    ensure!(
+        is_code(&error, 422) && format!("{error:#}").contains("HostDisk"),
+        "the refusal does not name the gate: {error:#}"
+    );
+    let mut with_host_disks = gates.as_array().cloned().unwrap_or_default();
+    with_host_disks.push(json!("HostDisk"));
+    set_feature_gates(&scene, &json!(with_host_disks)).await?;
     let word = keep(&scene, source, "kept").await;
+    set_feature_gates(&scene, &gates).await?;
     let _ = std::fs::remove_dir_all(format!("/var/tmp/{}", scene.namespace));
     ensure!(word? == "kept", "a new guest does not find what the first wrote");
     Ok(())
+}
+
+/// The object with the cluster's settings.
+const SETTINGS: &str = "/apis/kubevirt.io/v1/namespaces/kubevirt/kubevirts/kubevirt";
+
+async fn feature_gates(scene: &Scene) -> Result<serde_json::Value> {
+    let settings = scene.cluster.get(SETTINGS).await?;
+    Ok(settings["spec"]["configuration"]["developerConfiguration"]["featureGates"].clone())
+}
+
+async fn set_feature_gates(scene: &Scene, gates: &serde_json::Value) -> Result<()> {
+    let patch = json!({"spec": {"configuration": {"developerConfiguration": {"featureGates": gates}}}});
+    scene.cluster.ask(Method::PATCH, SETTINGS, Some(&patch)).await.map(|_| ())
 }
 
 /// One guest writes a word to the volume, a second one says what it finds.
