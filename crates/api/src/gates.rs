@@ -55,6 +55,8 @@ const UNLESS_DISABLED: &[&str] = &[
     "OptOutRoleAggregation",
 ];
 
+/// Agents write about the guests of their own node only.
+pub const NODE_RESTRICTION: &str = "NodeRestriction";
 /// Launchers run as root.
 pub const ROOT: &str = "Root";
 /// Emulator threads round the CPUs of a guest up to an even number.

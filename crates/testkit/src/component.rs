@@ -10,6 +10,7 @@ use ferrovirt_apiserver::http::info::{RequestInfo, query_pairs};
 use ferrovirt_apiserver::http::respond::Answer;
 use ferrovirt_apiserver::serve::erase;
 use ferrovirt_apiserver::server::Peer;
+use ferrovirt_virt_api::HANDLER_GROUP;
 use futures::future::BoxFuture;
 use http::{Method, Request};
 use kube::Client;
@@ -52,7 +53,11 @@ impl Name {
             Self::Scheduler => "system:kube-scheduler".to_owned(),
             Self::Kubelet(node) => format!("system:node:{}", crate::machine::node_name(node)),
         };
-        UserInfo::new(name, ["system:masters"])
+        let node = match self {
+            Self::Handler(node) => Some(format!("{HANDLER_GROUP}{}", crate::machine::node_name(node))),
+            Self::Controller | Self::Scheduler | Self::Kubelet(_) => None,
+        };
+        UserInfo::new(name, std::iter::once("system:masters".to_owned()).chain(node))
     }
 }
 

@@ -9,7 +9,7 @@ use ferrovirt_apiserver::controllers::Housekeeper;
 use ferrovirt_apiserver::registry::{Resource, custom};
 use ferrovirt_apiserver::server::{Environment, Server};
 use ferrovirt_reconcile::Clock;
-use ferrovirt_virt_api::GuestAdmission;
+use ferrovirt_virt_api::VirtAdmission;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -57,7 +57,7 @@ pub(crate) fn start(keys: &Path, seed: u64, clock: Clock, stop: CancellationToke
     for (crd, resources) in KINDS.iter() {
         server.registry.set_custom(crd, resources.clone());
     }
-    server.admission.add(Arc::new(GuestAdmission));
+    server.admission.add(Arc::new(VirtAdmission));
     Housekeeper::start(server.clone(), stop);
     Ok(server)
 }

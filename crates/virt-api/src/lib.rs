@@ -11,7 +11,7 @@
 //! On the local cluster both are code inside the API server's process: the server has authenticated and authorised every request
 //! that arrives here, for the resource and subresource in its path. virt-api never starts or stops a guest itself.
 
-mod admission;
+pub mod admission;
 mod cluster;
 mod guest_agent;
 mod handlers;
@@ -25,14 +25,14 @@ use ferrovirt_api::names::groups;
 use ferrovirt_apiserver::server::Server;
 use ferrovirt_apiserver::status::ApiResult;
 
-pub use admission::GuestAdmission;
+pub use admission::{HANDLER_GROUP, VirtAdmission};
 pub use handlers::{Handlers, LocalHandlers, Stream};
 pub use roles::{bindings, roles};
 pub use subresources::{Subresources, VERSIONS};
 
 /// Adds admission, subresources and the users' roles to a server.
 pub async fn install(server: &Arc<Server>, handlers: impl Handlers + 'static) -> ApiResult<()> {
-    server.admission.add(Arc::new(GuestAdmission));
+    server.admission.add(Arc::new(VirtAdmission));
     let subresources = Arc::new(Subresources::new(Arc::new(handlers)));
     for version in VERSIONS {
         server.mounts.mount(groups::SUBRESOURCES, version, subresources.clone());

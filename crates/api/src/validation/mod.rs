@@ -10,6 +10,7 @@ mod networks;
 mod resources;
 
 use crate::kubevirt::Configuration;
+use crate::names::labels;
 use crate::string_enum::string_enum;
 use crate::vmi::VirtualMachineInstance;
 
@@ -57,6 +58,58 @@ pub fn check_vmi(vmi: &VirtualMachineInstance, cluster: &Configuration) -> Vec<C
     devices::check(&vmi.spec, cluster, &mut causes);
     networks::check(&vmi.spec, cluster, &mut causes);
     causes
+}
+
+/// Everything that is wrong with a guest that somebody creates; `component` when that is one of us, who may set the system's labels.
+#[must_use]
+pub fn check_new_vmi(vmi: &VirtualMachineInstance, cluster: &Configuration, component: bool) -> Vec<Cause> {
+    let mut causes = check_vmi(vmi, cluster);
+    if !component {
+        reserved_labels(None, vmi, &mut causes);
+    }
+    causes
+}
+
+/// Everything that is wrong with a change to a guest.
+#[must_use]
+pub fn check_vmi_update(old: &VirtualMachineInstance, new: &VirtualMachineInstance, component: bool) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    if component {
+        return causes;
+    }
+    reserved_labels(Some(old), new, &mut causes);
+    if new.spec != old.spec {
+        let message =
+            "update of VMI object is restricted: change the VirtualMachine, or delete this and create another";
+        causes.push(Cause { reason: Reason::NotSupported, field: "spec".to_owned(), message: message.to_owned() });
+    }
+    causes
+}
+
+/// Advice for the author of a guest.
+#[must_use]
+pub fn warnings(_cluster: &Configuration, _spec: &crate::vmi::VirtualMachineInstanceSpec) -> Vec<String> {
+    Vec::new()
+}
+
+/// Labels through which components find what is theirs.
+const RESERVED_LABELS: [&str; 6] = [
+    labels::CREATED_BY,
+    labels::MIGRATION_JOB,
+    labels::NODE_NAME,
+    labels::MIGRATION_TARGET_NODE_NAME,
+    labels::NODE_SCHEDULABLE,
+    labels::INSTALL_STRATEGY,
+];
+
+fn reserved_labels(old: Option<&VirtualMachineInstance>, new: &VirtualMachineInstance, causes: &mut Vec<Cause>) {
+    let label = |vmi: Option<&VirtualMachineInstance>, name: &str| {
+        vmi.and_then(|vmi| vmi.metadata.labels.as_ref()?.get(name)).cloned()
+    };
+    for name in RESERVED_LABELS.into_iter().filter(|name| label(old, name) != label(Some(new), name)) {
+        let field = format!("metadata.labels.{name}");
+        causes.push(Cause::new(Reason::NotSupported, field, "is set by the system: leave it as it is"));
+    }
 }
 
 /// The causes as one sentence: the first ten, and how many more there are.

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use anyhow::Context;
 use ferrovirt_apiserver::auth::kubeconfig::{kubeconfig_yaml, write_private};
 use ferrovirt_apiserver::server::Server;
+use ferrovirt_virt_api::HANDLER_GROUP;
 use serde_json::{Value, json};
 
 /// The user of virt-controller, as it is called on a Kubernetes cluster.
@@ -99,9 +100,12 @@ pub(super) fn write_node(
     std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
     let (pki, url) = (server.identity.pki(), format!("https://{address}"));
     let node = format!("system:node:{name}");
+    // Admission lets a handler write about the guests of this node only.
+    let of_node = format!("{HANDLER_GROUP}{name}");
+    let handler = ["system:serviceaccounts", "system:serviceaccounts:kubevirt", &of_node];
     for (file, user, groups) in [
         (NODE_KUBECONFIG, node.as_str(), ["system:nodes"].as_slice()),
-        (HANDLER_KUBECONFIG, VIRT_HANDLER, ["system:serviceaccounts", "system:serviceaccounts:kubevirt"].as_slice()),
+        (HANDLER_KUBECONFIG, VIRT_HANDLER, handler.as_slice()),
     ] {
         let identity = pki.client_identity(user, groups, SystemTime::now())?;
         write_private(&directory.join(file), &kubeconfig_yaml("ferrovirt", &url, pki.ca_certificate(), &identity))?;

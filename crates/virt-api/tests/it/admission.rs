@@ -105,7 +105,7 @@ async fn components_write_the_status() {
     let (_, mut stored) = cluster.ask(admin(), Method::GET, &path, &Value::Null).await;
     stored["status"]["nodeName"] = "node1".into();
     stored["metadata"]["labels"] = json!({"kubevirt.io/nodeName": "node1"});
-    let handler = UserInfo::new(HANDLER, ["system:masters"]);
-    let (code, written) = cluster.ask(handler, Method::PUT, &path, &stored).await;
+    let controller = UserInfo::new(HANDLER.replace("handler", "controller"), ["system:masters"]);
+    let (code, written) = cluster.ask(controller, Method::PUT, &path, &stored).await;
     assert_eq!((code, &written["status"]["nodeName"]), (200, &json!("node1")), "{written}");
 }

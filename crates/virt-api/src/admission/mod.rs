@@ -1,0 +1,154 @@
+//! Admission of our kinds: defaults, validation, who may write what.
+//!
+//! | file | what it judges |
+//! |---|---|
+//! | [`review`] | the pure interface: one write and what is known about the cluster in, an object and warnings or a refusal out |
+//! | `machine` | virtual machines |
+//! | `guest` | guests, and which node's agent writes about them |
+//! | `migration`, `policy` | moves and their options |
+//! | `installation` | the `KubeVirt` object |
+//! | `users` | who is one of us |
+//!
+//! This file is the embedded API server's plugin: it looks up what [`review::needs`] asks for and passes the answer on.
+
+mod guest;
+mod installation;
+mod machine;
+mod migration;
+mod policy;
+pub mod review;
+mod users;
+
+use std::sync::Arc;
+
+use ferrovirt_api::defaults::Inputs;
+use ferrovirt_api::kubevirt::Configuration;
+use ferrovirt_api::names::groups;
+use ferrovirt_api::vmi::Architecture;
+use ferrovirt_apiserver::admission::{Operation as ServerOperation, Plugin, Review, warnings};
+use ferrovirt_apiserver::server::Server;
+use ferrovirt_apiserver::status::{ApiError, ApiResult, Subject};
+use futures::future::BoxFuture;
+use http::StatusCode;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use self::review::{Facts, Kind, Needs, Operation, Others, Refusal, Request, User};
+use crate::cluster;
+
+pub use users::HANDLER_GROUP;
+
+/// The admission plugin for all kinds of ours.
+#[derive(Debug, Default)]
+pub struct VirtAdmission;
+
+impl Plugin for VirtAdmission {
+    fn mutate<'a>(&'a self, review: &'a Review<'a>) -> BoxFuture<'a, ApiResult<Option<Value>>> {
+        Box::pin(async move {
+            let Some(request) = request(review) else { return Ok(None) };
+            let cluster = cluster::configuration(review.server);
+            let Some(facts) = facts(review, &cluster, Others::default()) else { return Ok(None) };
+            review::mutate(&request, &facts).map_err(|refusal| answer(&request, refusal))
+        })
+    }
+
+    fn validate<'a>(&'a self, review: &'a Review<'a>) -> BoxFuture<'a, ApiResult<()>> {
+        Box::pin(async move {
+            let Some(request) = request(review) else { return Ok(()) };
+            let cluster = cluster::configuration(review.server);
+            let others = others(review.server, review::needs(&request));
+            let Some(facts) = facts(review, &cluster, others) else { return Ok(()) };
+            let advice = review::validate(&request, &facts).map_err(|refusal| answer(&request, refusal))?;
+            advice.into_iter().for_each(warnings::add);
+            Ok(())
+        })
+    }
+}
+
+/// The write in the terms of [`review`]; `None` when it is none of ours.
+fn request<'a>(review: &Review<'a>) -> Option<Request<'a>> {
+    let operation = match review.operation {
+        ServerOperation::Create => Operation::Create,
+        ServerOperation::Update => Operation::Update,
+        ServerOperation::Delete => Operation::Delete,
+        ServerOperation::Connect => return None,
+    };
+    let user = User { name: &review.user.name, groups: &review.user.groups, extra: &review.user.extra };
+    Some(Request {
+        kind: Kind::of(&review.resource.group, &review.resource.plural)?,
+        subresource: review.subresource,
+        operation,
+        namespace: review.namespace,
+        name: review.name,
+        object: review.object,
+        old_object: review.old_object,
+        user,
+    })
+}
+
+fn facts<'a>(review: &Review<'_>, cluster: &'a Configuration, others: Others) -> Option<Facts<'a>> {
+    let environment = &review.server.environment;
+    let inputs = Inputs {
+        now: Time(environment.now()),
+        uuid: environment.uid().parse::<uuid::Uuid>().ok()?.as_u128(),
+        architecture: architecture(),
+    };
+    Some(Facts { cluster, inputs, others })
+}
+
+/// Looks up what is asked for.
+fn others(server: &Arc<Server>, needs: Needs<'_>) -> Others {
+    let mut others = Others::default();
+    match needs {
+        Needs::Nothing => {}
+        Needs::Guest { namespace, name } => {
+            let guests = server.internal(groups::KUBEVIRT, "v1", "virtualmachineinstances", "virt-api");
+            others.guest = guests.ok().and_then(|guests| serde_json::from_value(guests.get(namespace, name)?).ok());
+            let migrations = all(server, "virtualmachineinstancemigrations", Some(namespace));
+            others.migrations = typed(migrations, |object| object["spec"]["vmiName"] == name);
+        }
+        Needs::Installations => {
+            let place = |object: &Value| {
+                let part = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+                format!("{}/{}", part("namespace"), part("name"))
+            };
+            others.installations = all(server, "kubevirts", None).iter().map(place).collect();
+        }
+        Needs::Workloads => {
+            let kinds = ["virtualmachines", "virtualmachineinstances", "virtualmachineinstancereplicasets"];
+            others.workloads = kinds.iter().map(|kind| all(server, kind, None).len()).sum();
+        }
+    }
+    others
+}
+
+/// Every object of a kind; none when the kind is not served.
+fn all(server: &Arc<Server>, plural: &str, namespace: Option<&str>) -> Vec<Value> {
+    let objects = server.internal(groups::KUBEVIRT, "v1", plural, "virt-api");
+    objects.map(|objects| objects.list(namespace)).unwrap_or_default()
+}
+
+fn typed<T: DeserializeOwned>(objects: Vec<Value>, wanted: impl Fn(&Value) -> bool) -> Vec<T> {
+    objects.into_iter().filter(wanted).filter_map(|object| serde_json::from_value(object).ok()).collect()
+}
+
+/// The architecture of this machine, which is the local cluster's.
+fn architecture() -> Architecture {
+    match std::env::consts::ARCH {
+        "aarch64" => Architecture::Arm64,
+        "s390x" => Architecture::S390x,
+        _ => Architecture::Amd64,
+    }
+}
+
+fn answer(request: &Request<'_>, refusal: Refusal) -> ApiError {
+    let code = StatusCode::from_u16(refusal.code).unwrap_or(StatusCode::UNPROCESSABLE_ENTITY);
+    let causes = refusal.causes_json();
+    let error = ApiError::new(code, refusal.reason, refusal.message);
+    if causes.is_empty() {
+        return error;
+    }
+    let subject = Subject { group: request.kind.group(), resource: request.kind.name() };
+    error.with_subject(subject, request.name).with_causes(causes)
+}
