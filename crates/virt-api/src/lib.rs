@@ -16,7 +16,7 @@ mod cluster;
 mod guest_agent;
 mod handlers;
 mod roles;
-mod subresources;
+pub mod subresources;
 mod websocket;
 
 use std::sync::Arc;
@@ -26,6 +26,7 @@ use ferrovirt_apiserver::server::Server;
 use ferrovirt_apiserver::status::ApiResult;
 
 pub use admission::{HANDLER_GROUP, VirtAdmission};
+pub use cluster::{Cluster, Kind, Object};
 pub use handlers::{Handlers, LocalHandlers, Stream};
 pub use roles::{bindings, roles};
 pub use subresources::{Subresources, VERSIONS};

@@ -63,6 +63,10 @@ const CHANGE: &[&str] = &[
     "virtualmachineinstances/sev/injectlaunchsecret",
     "virtualmachineinstances/evacuate/cancel",
 ];
+/// The first words of subresources that have two: the API server in front of virt-api looks at those alone, and virt-api at both.
+const FIRST_WORDS_READ: &[&str] = &["virtualmachineinstances/sev"];
+const FIRST_WORDS_CHANGE: &[&str] =
+    &["virtualmachines/evacuate", "virtualmachineinstances/evacuate", "virtualmachineinstances/sev"];
 const MIGRATIONS: &[&str] = &["virtualmachineinstancemigrations"];
 
 fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
@@ -80,8 +84,8 @@ fn role(name: &str, joins: Option<&str>, rules: &[Value]) -> Value {
 /// The rules of somebody who works with guests.
 fn worker(verbs: &[&str]) -> Vec<Value> {
     vec![
-        rule(groups::SUBRESOURCES, &[LOOK, CONNECT].concat(), &["get"]),
-        rule(groups::SUBRESOURCES, CHANGE, &["update"]),
+        rule(groups::SUBRESOURCES, &[LOOK, CONNECT, FIRST_WORDS_READ].concat(), &["get"]),
+        rule(groups::SUBRESOURCES, &[CHANGE, FIRST_WORDS_CHANGE].concat(), &["update"]),
         rule(groups::KUBEVIRT, KINDS, verbs),
         rule(groups::KUBEVIRT, MIGRATIONS, READ),
         rule(groups::KUBEVIRT, &["kubevirts"], &["get", "list"]),
@@ -92,7 +96,7 @@ fn worker(verbs: &[&str]) -> Vec<Value> {
 /// The cluster roles.
 pub fn roles() -> Vec<Value> {
     let view = [
-        rule(groups::SUBRESOURCES, LOOK, &["get"]),
+        rule(groups::SUBRESOURCES, &[LOOK, FIRST_WORDS_READ].concat(), &["get"]),
         rule(groups::SUBRESOURCES, &["expand-vm-spec"], &["update"]),
         rule(groups::KUBEVIRT, &[KINDS, MIGRATIONS].concat(), READ),
         rule(groups::KUBEVIRT, &["kubevirts"], &["get", "list"]),

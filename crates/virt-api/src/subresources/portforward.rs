@@ -6,13 +6,12 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ferrovirt_api::VirtualMachineInstance;
+use ferrovirt_api::names::labels;
 use ferrovirt_apiserver::http::respond::Answer;
-use ferrovirt_apiserver::server::Server;
 use ferrovirt_apiserver::status::{ApiError, ApiResult};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -20,17 +19,19 @@ use tokio::net::{TcpStream, UdpSocket};
 
 use super::GUEST;
 use super::wanted::{Port, Protocol};
+use crate::cluster::{Cluster, Kind};
 use crate::websocket::Asked;
 
 /// How long a guest may take to accept.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The address of the pod that the guest runs in.
-pub(super) fn address(server: &Arc<Server>, vmi: &VirtualMachineInstance) -> ApiResult<IpAddr> {
+pub(super) async fn address(cluster: &dyn Cluster, vmi: &VirtualMachineInstance) -> ApiResult<IpAddr> {
     let name = vmi.metadata.name.as_deref().unwrap_or_default();
     let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
     let node = vmi.status.as_ref().and_then(|status| status.node_name.as_deref());
-    let pods = server.internal("", "v1", "pods", "virt-api")?.list(Some(namespace));
+    let selector = format!("{}={}", labels::CREATED_BY, vmi.metadata.uid.as_deref().unwrap_or_default());
+    let pods = cluster.list(Kind::Pod, namespace, &selector).await?;
     let pod = pods.iter().find(|pod| is_owned(pod, vmi) && pod["spec"]["nodeName"].as_str() == node && is_alive(pod));
     let address = pod.and_then(|pod| pod["status"]["podIP"].as_str()?.parse().ok());
     address.ok_or_else(|| ApiError::conflict(GUEST, name, "its pod has no address yet"))

@@ -1,15 +1,18 @@
 //! What must hold before something is done to a guest. The codes and words are those that clients know.
 
-use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::meta::{Condition, FeatureState, find_condition};
 use ferrovirt_api::names::conditions;
 use ferrovirt_api::vmi::VirtualMachineInstancePhase as Phase;
+use ferrovirt_api::{VirtualMachine, VirtualMachineInstance};
 use ferrovirt_apiserver::status::{ApiError, ApiResult};
 
 use super::GUEST;
+use super::machine::MACHINE;
 use super::wanted::{Command, GuestStream, Wanted};
 
 const NOT_RUNNING: &str = "VMI is not running";
+/// What some commands say instead.
+const MACHINE_NOT_RUNNING: &str = "VM is not running";
 const PAUSED: &str = "VMI is paused";
 const NO_AGENT: &str = "VMI does not have guest agent connected";
 
@@ -33,8 +36,19 @@ pub(super) fn check(wanted: &Wanted, vmi: &VirtualMachineInstance) -> ApiResult<
             guest.refuse_if(guest.is(conditions::PAUSED), PAUSED)
         }
         Wanted::Command(command) => guest.command(*command),
+        Wanted::CancelEvacuation => Ok(()),
         Wanted::GuestInfo | Wanted::Users | Wanted::Filesystems => guest.agent().map_err(ApiError::internal),
     }
+}
+
+/// Refuses to let a guest go on while its disks are being copied as they are.
+pub(super) fn check_machine(vm: Option<&VirtualMachine>) -> ApiResult<()> {
+    let Some(vm) = vm else { return Ok(()) };
+    if vm.status.as_ref().is_some_and(|status| status.snapshot_in_progress.is_some()) {
+        let name = vm.metadata.name.as_deref().unwrap_or_default();
+        return Err(ApiError::conflict(MACHINE, name, "VM snapshot is in progress"));
+    }
+    Ok(())
 }
 
 struct State<'a> {
@@ -68,6 +82,18 @@ impl State<'_> {
         self.refuse_if(!self.is_running(), NOT_RUNNING)
     }
 
+    /// The words differ from command to command.
+    fn not_running(&self, command: Command) -> ApiError {
+        match command {
+            Command::Pause | Command::Freeze | Command::SoftReboot => self.conflict(MACHINE_NOT_RUNNING),
+            Command::Unpause | Command::Unfreeze => self.conflict(NOT_RUNNING),
+            Command::Reset => {
+                let phase = self.phase().map_or("", Phase::as_str);
+                self.conflict(&format!("Failed to reset non-running VMI with phase {phase}: {NOT_RUNNING}"))
+            }
+        }
+    }
+
     /// A device that is there unless it was refused.
     fn has(&self, device: Option<bool>, why: &str) -> ApiResult<()> {
         if device == Some(false) { Err(ApiError::bad_request(why)) } else { Ok(()) }
@@ -84,7 +110,9 @@ impl State<'_> {
     }
 
     fn command(&self, command: Command) -> ApiResult<()> {
-        self.running()?;
+        if !self.is_running() {
+            return Err(self.not_running(command));
+        }
         let paused = self.is(conditions::PAUSED);
         match command {
             Command::Pause => {
@@ -156,10 +184,15 @@ mod tests {
         for wanted in [CONSOLE, VNC, Wanted::Screenshot] {
             assert_eq!(refused(wanted, &vmi), (400, NOT_RUNNING.to_owned()), "{wanted:?}");
         }
-        for command in
-            [Command::Pause, Command::Unpause, Command::Freeze, Command::Unfreeze, Command::Reset, Command::SoftReboot]
-        {
-            assert_eq!(refused(Wanted::Command(command), &vmi), conflict(NOT_RUNNING), "{command:?}");
+        for (command, why) in [
+            (Command::Pause, MACHINE_NOT_RUNNING),
+            (Command::Unpause, NOT_RUNNING),
+            (Command::Freeze, MACHINE_NOT_RUNNING),
+            (Command::Unfreeze, NOT_RUNNING),
+            (Command::Reset, "Failed to reset non-running VMI with phase Scheduled: VMI is not running"),
+            (Command::SoftReboot, MACHINE_NOT_RUNNING),
+        ] {
+            assert_eq!(refused(Wanted::Command(command), &vmi), conflict(why), "{command:?}");
         }
         assert_eq!(refused(PORT, &vmi), conflict(NOT_RUNNING));
         assert_eq!(refused(Wanted::Users, &vmi).0, 500);
@@ -198,6 +231,20 @@ mod tests {
         let reboot = Wanted::Command(Command::SoftReboot);
         assert_eq!(refused(reboot, &guest("Running", &[], &off)).0, 409);
         assert!(check(&reboot, &guest("Running", &["AgentConnected"], &off)).is_ok());
+    }
+
+    #[test]
+    fn a_guest_waits_for_the_snapshot_of_its_disks() {
+        let machine = |status: Value| -> VirtualMachine {
+            let template = json!({"spec": {"domain": {"devices": {}}}});
+            serde_json::from_value(json!({"metadata": {"name": "g"}, "spec": {"template": template}, "status": status}))
+                .unwrap()
+        };
+        assert!(check_machine(None).is_ok());
+        assert!(check_machine(Some(&machine(json!({})))).is_ok());
+        let error = check_machine(Some(&machine(json!({"snapshotInProgress": "s"})))).unwrap_err();
+        let why = "Operation cannot be fulfilled on virtualmachine.kubevirt.io \"g\": VM snapshot is in progress";
+        assert_eq!((error.code().as_u16(), error.message()), (409, why));
     }
 
     #[test]

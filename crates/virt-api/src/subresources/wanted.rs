@@ -1,11 +1,12 @@
-//! Paths and bodies of requests, parsed.
+//! Paths of requests, parsed.
 
-use ferrovirt_api::values::Duration;
 use ferrovirt_apiserver::http::info::ResourcePath;
 use ferrovirt_apiserver::http::options::Query;
 use ferrovirt_apiserver::status::{ApiError, ApiResult};
 use http::Method;
 use serde_json::{Value, json};
+
+use crate::cluster::Kind;
 
 /// What a path is about.
 #[derive(Debug, PartialEq, Eq)]
@@ -14,8 +15,29 @@ pub(super) enum Target {
     Version,
     /// Its health.
     Health,
+    /// The image with libguestfs.
+    GuestFs,
+    /// A virtual machine in the body is to be expanded.
+    Expand,
+    /// A virtual machine.
+    Machine(MachineWanted),
     /// A guest.
     Guest(Wanted),
+    /// Something of an object that KubeVirt has and this does not have yet: the object's kind and what to do instead.
+    NotYet(Kind, &'static str),
+}
+
+/// What is wanted of a virtual machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MachineWanted {
+    /// Another state.
+    Power(Power),
+    /// What it is when everything it refers to is filled in.
+    Expanded,
+    /// A connection to one of its guest's ports.
+    PortForward(Port),
+    /// Its guest may stay on its node.
+    CancelEvacuation,
 }
 
 /// What is wanted of a guest.
@@ -29,6 +51,8 @@ pub(super) enum Wanted {
     PortForward(Port),
     /// Something is done to it.
     Command(Command),
+    /// It may stay on its node.
+    CancelEvacuation,
     /// What its agent knows.
     GuestInfo,
     /// Who is logged in.
@@ -69,6 +93,20 @@ words! {
 }
 
 words! {
+    /// Changes of a virtual machine's state.
+    Power {
+        /// A guest is started.
+        Start = "start",
+        /// The guest is stopped.
+        Stop = "stop",
+        /// The guest is stopped and another started.
+        Restart = "restart",
+        /// The guest moves to another node.
+        Migrate = "migrate",
+    }
+}
+
+words! {
     /// What can be done to a guest.
     Command {
         /// Its CPUs stop.
@@ -103,26 +141,73 @@ pub(super) struct Port {
     pub(super) protocol: Protocol,
 }
 
+const HOTPLUG: &str = "volumes cannot be plugged into or out of a running guest: change spec.template.spec.volumes and restart the machine";
+const NOTHING: &str = "there is no other way to it";
+
+/// What KubeVirt serves besides: kind, path below an object's name, verb, and what to do instead.
+const NOT_YET: [(Kind, &str, &str, &str); 16] = [
+    (Kind::Machine, "addvolume", "update", HOTPLUG),
+    (Kind::Machine, "removevolume", "update", HOTPLUG),
+    (Kind::Machine, "memorydump", "update", NOTHING),
+    (Kind::Machine, "removememorydump", "update", NOTHING),
+    (Kind::Machine, "objectgraph", "get", "virtctl why follows a machine through its objects"),
+    (Kind::Guest, "addvolume", "update", HOTPLUG),
+    (Kind::Guest, "removevolume", "update", HOTPLUG),
+    (Kind::Guest, "objectgraph", "get", "virtctl why follows a machine through its objects"),
+    (Kind::Guest, "usbredir", "get", NOTHING),
+    (Kind::Guest, "vsock", "get", "forward a port"),
+    (Kind::Guest, "sev/fetchcertchain", "get", NOTHING),
+    (Kind::Guest, "sev/querylaunchmeasurement", "get", NOTHING),
+    (Kind::Guest, "sev/setupsession", "update", NOTHING),
+    (Kind::Guest, "sev/injectlaunchsecret", "update", NOTHING),
+    (Kind::Guest, "backup", "update", NOTHING),
+    (Kind::Guest, "redefine-checkpoint", "update", NOTHING),
+];
+
 /// What a request is about.
 pub(super) fn parse(method: &Method, path: &ResourcePath) -> ApiResult<Target> {
-    let reads = *method == Method::GET;
-    match path.resource.as_str() {
-        "version" if reads && path.name.is_empty() => return Ok(Target::Version),
-        "healthz" if reads && path.name.is_empty() => return Ok(Target::Health),
-        "virtualmachineinstances" if !path.name.is_empty() && !path.namespace.is_empty() => {}
+    let kind = match (path.resource.as_str(), path.namespace.is_empty(), path.name.is_empty()) {
+        ("version", true, true) => return only(method, &Method::GET, Target::Version),
+        ("healthz", true, true) => return only(method, &Method::GET, Target::Health),
+        ("guestfs", true, true) => return only(method, &Method::GET, Target::GuestFs),
+        ("expand-vm-spec", false, true) => return only(method, &Method::PUT, Target::Expand),
+        ("virtualmachines", false, false) => Kind::Machine,
+        ("virtualmachineinstances", false, false) => Kind::Guest,
         _ => return Err(ApiError::no_such_resource()),
-    }
-    let (read, write) = wanted(path)?;
-    let allowed = match *method {
+    };
+    let (read, write) = match kind {
+        Kind::Machine => of_machine(path)?,
+        _ => of_guest(path)?,
+    };
+    let wanted = match *method {
         Method::GET => read,
         Method::PUT => write,
         _ => None,
     };
-    allowed.map(Target::Guest).ok_or_else(ApiError::method_not_allowed)
+    wanted.ok_or_else(ApiError::method_not_allowed)
 }
 
-/// What GET and PUT mean on a path.
-fn wanted(path: &ResourcePath) -> ApiResult<(Option<Wanted>, Option<Wanted>)> {
+fn only(method: &Method, allowed: &Method, target: Target) -> ApiResult<Target> {
+    if method == allowed { Ok(target) } else { Err(ApiError::method_not_allowed()) }
+}
+
+/// What GET and PUT mean on a path below a machine.
+fn of_machine(path: &ResourcePath) -> ApiResult<(Option<Target>, Option<Target>)> {
+    let read = match (path.subresource.as_str(), path.tail.as_str()) {
+        ("expand-spec", "") => Some(MachineWanted::Expanded),
+        ("portforward", port) => Some(MachineWanted::PortForward(self::port(port)?)),
+        _ => None,
+    };
+    let write = match (path.subresource.as_str(), path.tail.as_str()) {
+        ("evacuate", "cancel") => Some(MachineWanted::CancelEvacuation),
+        (word, "") => Power::parse(word).map(MachineWanted::Power),
+        _ => None,
+    };
+    or_not_yet(Kind::Machine, path, read.map(Target::Machine), write.map(Target::Machine))
+}
+
+/// What GET and PUT mean on a path below a guest.
+fn of_guest(path: &ResourcePath) -> ApiResult<(Option<Target>, Option<Target>)> {
     let read = match (path.subresource.as_str(), path.tail.as_str()) {
         ("vnc", "screenshot") => Some(Wanted::Screenshot),
         ("guestosinfo", "") => Some(Wanted::GuestInfo),
@@ -132,8 +217,37 @@ fn wanted(path: &ResourcePath) -> ApiResult<(Option<Wanted>, Option<Wanted>)> {
         (word, "") => GuestStream::parse(word).map(Wanted::Stream),
         _ => None,
     };
-    let write = Command::parse(&path.subresource).filter(|_| path.tail.is_empty()).map(Wanted::Command);
-    if read.is_none() && write.is_none() { Err(ApiError::no_such_resource()) } else { Ok((read, write)) }
+    let write = match (path.subresource.as_str(), path.tail.as_str()) {
+        ("evacuate", "cancel") => Some(Wanted::CancelEvacuation),
+        (word, "") => Command::parse(word).map(Wanted::Command),
+        _ => None,
+    };
+    or_not_yet(Kind::Guest, path, read.map(Target::Guest), write.map(Target::Guest))
+}
+
+fn or_not_yet(
+    kind: Kind,
+    path: &ResourcePath,
+    read: Option<Target>,
+    write: Option<Target>,
+) -> ApiResult<(Option<Target>, Option<Target>)> {
+    if read.is_some() || write.is_some() {
+        return Ok((read, write));
+    }
+    let below = below_name(path);
+    let known = NOT_YET.iter().find(|(of, word, ..)| *of == kind && *word == below);
+    let (_, _, verb, instead) = known.ok_or_else(ApiError::no_such_resource)?;
+    let target = Some(Target::NotYet(kind, instead));
+    Ok(if *verb == "get" { (target, None) } else { (None, target) })
+}
+
+/// The subresource as roles name it: all of the path below the object, but not a port.
+pub(super) fn below_name(path: &ResourcePath) -> String {
+    match path.tail.as_str() {
+        "" => path.subresource.clone(),
+        _ if path.subresource == "portforward" => path.subresource.clone(),
+        tail => format!("{}/{tail}", path.subresource),
+    }
 }
 
 /// `80`, `80/tcp` or `53/udp`.
@@ -155,49 +269,24 @@ pub(super) fn refuse_options(query: &Query, names: &[&str]) -> ApiResult<()> {
     }
 }
 
-/// The options in a body, which may be empty.
-pub(super) fn options(body: &[u8]) -> ApiResult<Value> {
-    if body.iter().all(u8::is_ascii_whitespace) {
-        return Ok(json!({}));
-    }
-    let options: Value = serde_json::from_slice(body)
-        .map_err(|error| ApiError::bad_request(format!("Can not unmarshal Request body to struct, error: {error}")))?;
-    if options.is_object() { Ok(options) } else { Err(ApiError::bad_request("the body must be an object")) }
-}
-
-/// Whether nothing must be done.
-pub(super) fn is_dry_run(options: &Value) -> ApiResult<bool> {
-    match &options["dryRun"] {
-        Value::Null => Ok(false),
-        Value::Array(words) if words.iter().all(|word| word == "All") => Ok(!words.is_empty()),
-        other => Err(ApiError::bad_request(format!("dryRun is {other}: use [\"All\"]"))),
-    }
-}
-
-/// Seconds after which file systems thaw by themselves; five minutes when nothing is said, 0 for never.
-pub(super) fn unfreeze_timeout(options: &Value) -> ApiResult<u64> {
-    const USUAL: u64 = 300;
-    if options["unfreezeTimeout"].is_null() {
-        return Ok(USUAL);
-    }
-    let timeout: Duration = serde_json::from_value(options["unfreezeTimeout"].clone())
-        .map_err(|error| ApiError::bad_request(format!("unfreezeTimeout: {error}")))?;
-    Ok(timeout.to_std().as_secs())
-}
-
 /// The `APIResourceList` entries.
 pub(super) fn resources() -> Vec<Value> {
-    let entry = |name: &str, namespaced: bool, verb: &str| {
-        let kind = if namespaced { "VirtualMachineInstance" } else { "" };
-        json!({"name": name, "singularName": "", "namespaced": namespaced, "kind": kind, "verbs": [verb]})
+    let entry = |name: &str, namespaced: bool, kind: &str, verb: &str| json!({"name": name, "singularName": "", "namespaced": namespaced, "kind": kind, "verbs": [verb]});
+    let of = |kind: Kind, word: &str, verb: &str| {
+        let name = if kind == Kind::Machine { "VirtualMachine" } else { "VirtualMachineInstance" };
+        entry(&format!("{}/{word}", kind.resource().1), true, name, verb)
     };
-    let guest = |word: &str, verb: &str| entry(&format!("virtualmachineinstances/{word}"), true, verb);
-    let streams = GuestStream::ALL.iter().map(|stream| guest(stream.as_str(), "get"));
-    let reads =
-        ["vnc/screenshot", "portforward", "guestosinfo", "userlist", "filesystemlist"].map(|word| guest(word, "get"));
-    let commands = Command::ALL.iter().map(|command| guest(command.as_str(), "update"));
-    let own = ["version", "healthz"].map(|word| entry(word, false, "get"));
-    streams.chain(reads).chain(commands).chain(own).collect()
+    let mut all = vec![entry("expand-vm-spec", true, "VirtualMachine", "update")];
+    all.extend(["expand-spec", "portforward"].map(|word| of(Kind::Machine, word, "get")));
+    all.extend(Power::ALL.iter().map(|power| of(Kind::Machine, power.as_str(), "update")));
+    all.extend([Kind::Machine, Kind::Guest].map(|kind| of(kind, "evacuate/cancel", "update")));
+    all.extend(GuestStream::ALL.iter().map(|stream| of(Kind::Guest, stream.as_str(), "get")));
+    let reads = ["vnc/screenshot", "portforward", "guestosinfo", "userlist", "filesystemlist"];
+    all.extend(reads.map(|word| of(Kind::Guest, word, "get")));
+    all.extend(Command::ALL.iter().map(|command| of(Kind::Guest, command.as_str(), "update")));
+    all.extend(NOT_YET.map(|(kind, word, verb, _)| of(kind, word, verb)));
+    all.extend(["version", "healthz", "guestfs"].map(|word| entry(word, false, "", "get")));
+    all
 }
 
 #[cfg(test)]
@@ -215,14 +304,20 @@ mod tests {
         parsed(method, &format!("namespaces/a/virtualmachineinstances/b/{word}"))
     }
 
+    fn machine(method: &Method, word: &str) -> Result<Target, (u16, String)> {
+        parsed(method, &format!("namespaces/a/virtualmachines/b/{word}"))
+    }
+
     #[test]
     fn every_listed_resource_is_served() {
         for resource in resources() {
             let name = resource["name"].as_str().unwrap();
             let method = if resource["verbs"][0] == "get" { Method::GET } else { Method::PUT };
-            let parsed = match name.strip_prefix("virtualmachineinstances/") {
-                Some("portforward") => guest(&method, "portforward/22"),
-                Some(word) => guest(&method, word),
+            let port = |word: &str| if word == "portforward" { "portforward/22".to_owned() } else { word.to_owned() };
+            let parsed = match name.split_once('/') {
+                Some(("virtualmachineinstances", word)) => guest(&method, &port(word)),
+                Some((_, word)) => machine(&method, &port(word)),
+                None if resource["namespaced"] == true => parsed(&method, &format!("namespaces/a/{name}")),
                 None => parsed(&method, name),
             };
             assert!(parsed.is_ok(), "{name}: {parsed:?}");
@@ -231,13 +326,17 @@ mod tests {
 
     #[test]
     fn ports_have_numbers_and_protocols() {
-        let port = |number, protocol| Ok(Target::Guest(Wanted::PortForward(Port { number, protocol })));
-        assert_eq!(guest(&Method::GET, "portforward/22"), port(22, Protocol::Tcp));
-        assert_eq!(guest(&Method::GET, "portforward/53/udp"), port(53, Protocol::Udp));
+        let port = |number, protocol| Port { number, protocol };
+        let of_guest = |port| Ok(Target::Guest(Wanted::PortForward(port)));
+        assert_eq!(guest(&Method::GET, "portforward/22"), of_guest(port(22, Protocol::Tcp)));
+        assert_eq!(guest(&Method::GET, "portforward/53/udp"), of_guest(port(53, Protocol::Udp)));
+        let of_machine = Ok(Target::Machine(MachineWanted::PortForward(port(22, Protocol::Tcp))));
+        assert_eq!(machine(&Method::GET, "portforward/22/tcp"), of_machine);
         for wrong in
             ["portforward", "portforward/0", "portforward/70000", "portforward/22/sctp", "portforward/22/tcp/x"]
         {
             assert_eq!(guest(&Method::GET, wrong).unwrap_err().0, 400, "{wrong}");
+            assert_eq!(machine(&Method::GET, wrong).unwrap_err().0, 400, "{wrong}");
         }
     }
 
@@ -247,29 +346,50 @@ mod tests {
             (Method::PUT, "console", 405),
             (Method::GET, "pause", 405),
             (Method::POST, "pause", 405),
-            (Method::GET, "usbredir", 404),
+            (Method::PUT, "usbredir", 405),
             (Method::GET, "console/x", 404),
             (Method::PUT, "pause/x", 404),
+            (Method::PUT, "start", 404),
         ] {
             assert_eq!(guest(&method, word).unwrap_err().0, code, "{method} {word}");
         }
-        for path in ["pods", "namespaces/a/virtualmachines/b/console", "virtualmachineinstances/b/console", "version/x"]
+        for (method, word, code) in [
+            (Method::GET, "start", 405),
+            (Method::POST, "start", 405),
+            (Method::DELETE, "stop", 405),
+            (Method::PUT, "expand-spec", 405),
+            (Method::GET, "memorydump", 405),
+            (Method::PUT, "start/now", 404),
+            (Method::GET, "console", 404),
+        ] {
+            assert_eq!(machine(&method, word).unwrap_err().0, code, "{method} {word}");
+        }
+        for path in
+            ["pods", "virtualmachineinstances/b/console", "virtualmachines/b/start", "version/x", "namespaces/a"]
         {
             assert_eq!(parsed(&Method::GET, path).unwrap_err().0, 404, "{path}");
         }
+        assert_eq!(parsed(&Method::GET, "namespaces/a/expand-vm-spec").unwrap_err().0, 405);
     }
 
     #[test]
-    fn bodies_may_be_empty_but_not_nonsense() {
-        assert_eq!(options(b" \n").unwrap(), json!({}));
-        assert_eq!(options(b"[]").unwrap_err().code(), 400);
-        assert_eq!(options(b"{").unwrap_err().code(), 400);
-        assert!(is_dry_run(&json!({"dryRun": ["All"]})).unwrap());
-        assert!(!is_dry_run(&json!({})).unwrap() && !is_dry_run(&json!({"dryRun": []})).unwrap());
-        assert_eq!(is_dry_run(&json!({"dryRun": ["Some"]})).unwrap_err().code(), 400);
-        assert_eq!(unfreeze_timeout(&json!({})).unwrap(), 300);
-        assert_eq!(unfreeze_timeout(&json!({"unfreezeTimeout": "1m30s"})).unwrap(), 90);
-        assert_eq!(unfreeze_timeout(&json!({"unfreezeTimeout": "soon"})).unwrap_err().code(), 400);
+    fn what_is_missing_is_known_by_name() {
+        assert_eq!(machine(&Method::PUT, "addvolume"), Ok(Target::NotYet(Kind::Machine, HOTPLUG)));
+        assert_eq!(guest(&Method::PUT, "sev/setupsession"), Ok(Target::NotYet(Kind::Guest, NOTHING)));
+    }
+
+    #[test]
+    fn rights_are_about_the_whole_path_but_not_about_ports() {
+        for (path, subresource) in [
+            ("vnc", "vnc"),
+            ("vnc/screenshot", "vnc/screenshot"),
+            ("evacuate/cancel", "evacuate/cancel"),
+            ("portforward/22/tcp", "portforward"),
+        ] {
+            let path = format!("/apis/subresources.kubevirt.io/v1/namespaces/a/virtualmachineinstances/b/{path}");
+            let info = RequestInfo::parse(&Method::GET, &path, &[]);
+            assert_eq!(below_name(&info.resource.unwrap()), subresource);
+        }
     }
 
     #[test]

@@ -25,6 +25,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) const HANDLER: &str = "system:serviceaccount:kubevirt:virt-handler";
 pub(crate) const GUESTS: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances";
 
+pub(crate) const MACHINES: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines";
+
 /// A user who may do everything.
 pub(crate) fn admin() -> UserInfo {
     UserInfo::new("jane", ["system:masters"])
@@ -53,7 +55,7 @@ impl Cluster {
         for crd in ferrovirt_api::crds::crds() {
             crds.create(serde_json::to_value(crd).unwrap()).await.unwrap();
         }
-        for kind in ["virtualmachineinstances", "kubevirts"] {
+        for kind in ["virtualmachines", "virtualmachineinstances", "virtualmachineinstancemigrations", "kubevirts"] {
             while server.registry.snapshot().find("kubevirt.io", "v1", kind).is_none() {
                 tokio::task::yield_now().await;
             }
@@ -90,6 +92,19 @@ impl Cluster {
             guest["status"]["conditions"] = json!(conditions);
         };
         guests.change(&Place::new("default", name), "", change).await.unwrap()
+    }
+
+    /// A virtual machine with that run strategy.
+    pub(crate) async fn machine(&self, name: &str, strategy: &str) -> Value {
+        let machine = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": name},
+            "spec": {"runStrategy": strategy, "template": {"spec": {
+                "domain": {"memory": {"guest": "64Mi"}, "devices": {}},
+            }}},
+        });
+        let (code, made) = self.ask(admin(), Method::POST, MACHINES, &machine).await;
+        assert_eq!(code, 201, "{made}");
+        made
     }
 
     /// A connection to the server, as a user's.

@@ -5,4 +5,5 @@
 mod admission;
 mod commands;
 mod fixture;
+mod machines;
 mod streams;

@@ -138,7 +138,9 @@ async fn reachable(cluster: &Cluster) {
         tokio::task::yield_now().await;
     }
     let pod = json!({
-        "metadata": {"name": "virt-launcher-a", "namespace": "default", "ownerReferences": [{
+        "metadata": {"name": "virt-launcher-a", "namespace": "default", "labels": {
+            "kubevirt.io/created-by": guest["metadata"]["uid"],
+        }, "ownerReferences": [{
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "a", "controller": true,
             "uid": guest["metadata"]["uid"],
         }]},

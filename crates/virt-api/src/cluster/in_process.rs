@@ -1,0 +1,95 @@
+//! The API server in whose process this runs.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ferrovirt_api::kubevirt::Configuration;
+use ferrovirt_apiserver::auth::{Attributes, Decision, UserInfo};
+use ferrovirt_apiserver::serve;
+use ferrovirt_apiserver::server::{Peer, Server};
+use ferrovirt_apiserver::status::{ApiError, ApiResult};
+use ferrovirt_machinery::selector::LabelSelector;
+use futures::future::BoxFuture;
+use http::header::CONTENT_TYPE;
+use http::{Method, Request};
+use http_body_util::{BodyExt, Full};
+use serde_json::Value;
+
+use super::{Cluster, Kind, MANAGER, Object};
+
+/// A borrowed server: it owns virt-api, so virt-api must not own it.
+pub(crate) struct InProcess<'a> {
+    pub(crate) server: &'a Arc<Server>,
+}
+
+impl InProcess<'_> {
+    /// Writes take the path of any client's, so that admission, field checks and dry runs are the same.
+    async fn write(&self, method: Method, path: &str, dry_run: bool, kind: &str, body: &Value) -> ApiResult<Value> {
+        let dry_run = if dry_run { "&dryRun=All" } else { "" };
+        let uri = format!("{path}?fieldManager={MANAGER}{dry_run}");
+        let body = Full::new(Bytes::from(body.to_string()));
+        let request = Request::builder().method(method).uri(uri).header(CONTENT_TYPE, kind);
+        let request = request.body(serve::erase(body)).map_err(ApiError::internal)?;
+        let answer = self.server.handle(request, &Peer::Trusted(UserInfo::apiserver())).await;
+        let ok = answer.status().is_success();
+        let body = answer.into_body().collect().await.map_err(ApiError::internal)?.to_bytes();
+        let value: Value = serde_json::from_slice(&body).map_err(ApiError::internal)?;
+        if ok { Ok(value) } else { Err(ApiError::verbatim(value)) }
+    }
+}
+
+impl Cluster for InProcess<'_> {
+    fn get<'a>(&'a self, object: Object<'a>) -> BoxFuture<'a, ApiResult<Option<Value>>> {
+        let (group, plural) = object.kind.resource();
+        let found =
+            self.server.internal(group, "v1", plural, MANAGER).map(|all| all.get(object.namespace, object.name));
+        Box::pin(async move { found })
+    }
+
+    fn list<'a>(&'a self, kind: Kind, namespace: &'a str, selector: &'a str) -> BoxFuture<'a, ApiResult<Vec<Value>>> {
+        Box::pin(async move {
+            let selector = LabelSelector::parse(selector).map_err(ApiError::internal)?;
+            let (group, plural) = kind.resource();
+            let mut objects = self.server.internal(group, "v1", plural, MANAGER)?.list(Some(namespace));
+            objects.retain(|object| selector.matches(|key| object["metadata"]["labels"][key].as_str()));
+            Ok(objects)
+        })
+    }
+
+    fn create<'a>(
+        &'a self,
+        kind: Kind,
+        namespace: &'a str,
+        object: &'a Value,
+        dry_run: bool,
+    ) -> BoxFuture<'a, ApiResult<Value>> {
+        Box::pin(async move {
+            self.write(Method::POST, &kind.path(namespace, ""), dry_run, "application/json", object).await
+        })
+    }
+
+    fn patch<'a>(
+        &'a self,
+        object: Object<'a>,
+        subresource: &'a str,
+        operations: &'a [Value],
+        dry_run: bool,
+    ) -> BoxFuture<'a, ApiResult<Value>> {
+        Box::pin(async move {
+            let mut path = object.kind.path(object.namespace, object.name);
+            if !subresource.is_empty() {
+                path = format!("{path}/{subresource}");
+            }
+            self.write(Method::PATCH, &path, dry_run, "application/json-patch+json", &operations.into()).await
+        })
+    }
+
+    fn decide<'a>(&'a self, user: &'a UserInfo, attributes: &'a Attributes) -> BoxFuture<'a, ApiResult<Decision>> {
+        let decision = self.server.identity.decide(user, attributes);
+        Box::pin(async move { Ok(decision) })
+    }
+
+    fn configuration(&self) -> Arc<Configuration> {
+        Arc::new(super::configuration(self.server))
+    }
+}

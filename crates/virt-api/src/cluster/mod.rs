@@ -1,0 +1,145 @@
+//! What virt-api needs from the cluster that it serves: a few reads, patches, questions of access and the configuration.
+//!
+//! On the local cluster [`InProcess`] asks the API server in whose process this runs; on Kubernetes a client does.
+
+mod in_process;
+
+use std::sync::Arc;
+
+use ferrovirt_api::KubeVirt;
+use ferrovirt_api::kubevirt::Configuration;
+use ferrovirt_api::names::groups;
+use ferrovirt_apiserver::auth::{Attributes, Decision, UserInfo};
+use ferrovirt_apiserver::server::Server;
+use ferrovirt_apiserver::status::{ApiError, ApiResult};
+use futures::future::BoxFuture;
+use http::StatusCode;
+use serde_json::Value;
+
+pub(crate) use in_process::InProcess;
+
+/// The name under which virt-api's changes are recorded in `managedFields`.
+pub(crate) const MANAGER: &str = "virt-api";
+
+/// Kinds that virt-api reads and writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `VirtualMachine`
+    Machine,
+    /// `VirtualMachineInstance`
+    Guest,
+    /// `VirtualMachineInstanceMigration`
+    Migration,
+    /// `Pod`
+    Pod,
+    /// `Node`
+    Node,
+    /// `KubeVirt`
+    Configuration,
+}
+
+impl Kind {
+    /// Group and plural name; all of them are served in `v1`.
+    #[must_use]
+    pub const fn resource(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Machine => (groups::KUBEVIRT, "virtualmachines"),
+            Self::Guest => (groups::KUBEVIRT, "virtualmachineinstances"),
+            Self::Migration => (groups::KUBEVIRT, "virtualmachineinstancemigrations"),
+            Self::Pod => ("", "pods"),
+            Self::Node => ("", "nodes"),
+            Self::Configuration => (groups::KUBEVIRT, "kubevirts"),
+        }
+    }
+
+    /// The path of the collection, or of one object when it has a name.
+    #[must_use]
+    pub fn path(self, namespace: &str, name: &str) -> String {
+        let (group, plural) = self.resource();
+        let mut path = if group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{group}/v1") };
+        for part in [if namespace.is_empty() { "" } else { "namespaces" }, namespace, plural, name] {
+            if !part.is_empty() {
+                path.push('/');
+                path.push_str(part);
+            }
+        }
+        path
+    }
+}
+
+/// One object of a kind.
+#[derive(Debug, Clone, Copy)]
+pub struct Object<'a> {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its namespace, empty for kinds without.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+}
+
+/// The cluster, as virt-api uses it.
+pub trait Cluster: Send + Sync {
+    /// The object, if it is there.
+    fn get<'a>(&'a self, object: Object<'a>) -> BoxFuture<'a, ApiResult<Option<Value>>>;
+
+    /// The objects of a namespace that a label selector matches.
+    fn list<'a>(&'a self, kind: Kind, namespace: &'a str, selector: &'a str) -> BoxFuture<'a, ApiResult<Vec<Value>>>;
+
+    /// Creates an object, or only checks whether that would work.
+    fn create<'a>(
+        &'a self,
+        kind: Kind,
+        namespace: &'a str,
+        object: &'a Value,
+        dry_run: bool,
+    ) -> BoxFuture<'a, ApiResult<Value>>;
+
+    /// Runs a JSON patch on an object or its `status`, or only checks whether that would work.
+    fn patch<'a>(
+        &'a self,
+        object: Object<'a>,
+        subresource: &'a str,
+        operations: &'a [Value],
+        dry_run: bool,
+    ) -> BoxFuture<'a, ApiResult<Value>>;
+
+    /// Whether somebody may do something.
+    fn decide<'a>(&'a self, user: &'a UserInfo, attributes: &'a Attributes) -> BoxFuture<'a, ApiResult<Decision>>;
+
+    /// The cluster's configuration, without a request.
+    fn configuration(&self) -> Arc<Configuration>;
+}
+
+/// Whether a JSON patch failed because one of its `test`s did: somebody else was faster. The API server has one sentence for
+/// every operation that does not apply.
+pub(crate) fn lost_race(error: &ApiError) -> bool {
+    error.code() == StatusCode::UNPROCESSABLE_ENTITY
+        && error.message() == "the server rejected our request due to an error in our request"
+}
+
+/// The configuration of the oldest `KubeVirt` object; a cluster without one has none.
+pub(crate) fn configuration(server: &Arc<Server>) -> Configuration {
+    let Ok(kubevirts) = server.internal(groups::KUBEVIRT, "v1", "kubevirts", MANAGER) else {
+        return Configuration::default();
+    };
+    oldest(kubevirts.list(None))
+}
+
+fn oldest(objects: Vec<Value>) -> Configuration {
+    let objects = objects.into_iter().filter_map(|value| serde_json::from_value::<KubeVirt>(value).ok());
+    let oldest = objects.min_by(|a, b| a.metadata.creation_timestamp.cmp(&b.metadata.creation_timestamp));
+    oldest.and_then(|kubevirt| kubevirt.spec.configuration).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_those_of_the_api() {
+        assert_eq!(Kind::Pod.path("a", ""), "/api/v1/namespaces/a/pods");
+        assert_eq!(Kind::Node.path("", "n"), "/api/v1/nodes/n");
+        assert_eq!(Kind::Machine.path("a", "b"), "/apis/kubevirt.io/v1/namespaces/a/virtualmachines/b");
+    }
+}
