@@ -21,7 +21,7 @@ pub(super) fn is_drained(node: &Value, taint_key: &str) -> bool {
 }
 
 /// The patch that takes the mark back; none when there is no mark.
-pub fn decide_cancel(vmi: &VirtualMachineInstance, options: &CancelOptions) -> Option<Vec<Value>> {
+pub(super) fn decide_cancel(vmi: &VirtualMachineInstance, options: &CancelOptions) -> Option<Vec<Value>> {
     let marked = vmi.status.as_ref().and_then(|status| status.evacuation_node_name.as_deref());
     let marked = marked.filter(|name| !name.is_empty())?;
     let meant = if options.evacuation_node_name.is_empty() { marked } else { &options.evacuation_node_name };

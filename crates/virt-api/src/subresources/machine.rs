@@ -60,7 +60,7 @@ impl Machine<'_> {
     /// Changes the machine's state. Bodies are checked first, so that nonsense is 400 whatever the state is.
     pub(super) async fn power(&self, power: Power, body: &[u8]) -> ApiResult<Answer> {
         const DRY_RUN: &str = "dryRun";
-        let refused = |refusal| self.refused(refusal);
+        let refused = |refusal: Refusal| self.refused(&refusal);
         match power {
             Power::Start => {
                 let options: StartOptions = options::parse(body, &["paused", DRY_RUN])?;
@@ -118,7 +118,7 @@ impl Machine<'_> {
         })
     }
 
-    fn refused(&self, refusal: Refusal) -> ApiError {
+    fn refused(&self, refusal: &Refusal) -> ApiError {
         match refusal.code() {
             StatusCode::BAD_REQUEST => ApiError::bad_request(refusal.to_string()),
             StatusCode::NOT_FOUND => ApiError::not_found(GUEST, self.name),
