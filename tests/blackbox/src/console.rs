@@ -207,7 +207,7 @@ impl std::fmt::Display for Late {
 impl std::error::Error for Late {}
 
 /// Drops complete control sequences (`ESC [ … letter`) and lone escapes with their letter; an incomplete one stays until the rest is there.
-fn without_escapes(text: &str) -> String {
+pub(crate) fn without_escapes(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('\x1b') {

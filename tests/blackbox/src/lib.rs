@@ -9,7 +9,8 @@
 //! | `manifest` | objects of guests |
 //! | `console` | a login on a guest's serial console |
 //! | `machine` | what a guest could leave behind on this machine |
-//! | `program` | kubectl, virtctl: programs that users run |
+//! | `program`, `terminal` | kubectl, virtctl: programs that users run, some of them only on a terminal |
+//! | `web` | web requests from where the suite runs |
 
 pub mod cluster;
 pub mod console;
@@ -19,3 +20,5 @@ pub mod manifest;
 pub mod program;
 pub mod scene;
 pub mod suite;
+pub mod terminal;
+pub mod web;

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use tokio::io::AsyncWriteExt;
@@ -11,6 +11,8 @@ use tokio::process::{Child, Command};
 
 /// For a command that answers and ends.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Before a command is run again: starting a program costs more than a look at an object.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// A program with the cluster and the namespace it works on.
 #[derive(Clone)]
@@ -87,6 +89,22 @@ impl Program {
             bail!("`{}` fails without the words {missing:?}: {}", self.shown(arguments), said.trim());
         }
         Ok(outcome)
+    }
+
+    /// Runs a command again and again until it ends as it should.
+    pub async fn until(&self, arguments: &[&str], seconds: u64, right: impl Fn(&Outcome) -> bool) -> Result<Outcome> {
+        let deadline = Instant::now() + Duration::from_secs(seconds);
+        loop {
+            let outcome = self.attempt(arguments).await?;
+            if right(&outcome) {
+                return Ok(outcome);
+            }
+            if Instant::now() > deadline {
+                let (code, said) = (outcome.code, outcome.text());
+                bail!("after {seconds} s `{}` still ends with {code} and says: {}", self.shown(arguments), said.trim());
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
     }
 
     async fn feed(&self, arguments: &[&str], input: &str) -> Result<Outcome> {

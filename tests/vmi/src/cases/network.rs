@@ -1,19 +1,13 @@
 //! Addresses and traffic. A guest's web server says who it is and who asked; the suite asks from the node's side.
 
-use std::time::Duration;
-
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use blackbox::console::Console;
 use blackbox::guest::Guest;
 use blackbox::manifest::Manifest;
 use blackbox::scene::Scene;
-
-/// For a connection that should work at once.
-const PATIENCE: Duration = Duration::from_secs(10);
+use blackbox::web::ask;
 
 pub(super) async fn masquerade(scene: Scene) -> Result<()> {
     let (first, second) = (start(&scene, "first", "masquerade").await?, start(&scene, "second", "masquerade").await?);
@@ -100,20 +94,4 @@ async fn talk(first: &Guest, one: &mut Console, second: &Guest, two: &mut Consol
     let internal = internal["address"].as_str().unwrap_or_default();
     one.run(&format!("ping -c 2 -W 5 {internal}")).await.context("guest to node")?;
     Ok(())
-}
-
-/// A web request from where the suite runs.
-async fn ask(address: &str, port: u16, path: &str) -> Result<String> {
-    let work = async {
-        let mut stream = TcpStream::connect((address, port)).await?;
-        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        match answer.split_once("\r\n\r\n") {
-            Some((_, body)) => anyhow::Ok(body.trim().to_owned()),
-            None => bail!("no answer: {answer:?}"),
-        }
-    };
-    let what = || format!("http://{address}:{port}{path}");
-    tokio::time::timeout(PATIENCE, work).await.with_context(what)?.with_context(what)
 }
