@@ -123,6 +123,8 @@ pub mod annotations {
     pub const OWNER_VMI_UID: &str = "kubevirt.io/owner-vmi-uid";
     /// On a guest: generation of the virtual machine that made it.
     pub const VM_GENERATION: &str = "kubevirt.io/vm-generation";
+    /// On a guest that was made because somebody asked for a start: that request is served.
+    pub const START_REQUEST: &str = "ferrovirt.io/start-request";
     /// Newest API version that a controller has seen.
     pub const API_LATEST_OBSERVED: &str = "kubevirt.io/latest-observed-api-version";
     /// Stored API version that a controller has seen.

@@ -43,7 +43,7 @@ pub use names::{hostname, pod_name};
 pub use overhead::memory_overhead;
 pub use resources::{guest_memory, vcpus};
 pub use support::Unsupported;
-pub use volumes::claims_of;
+pub use volumes::{claims_of, claims_of_volumes};
 
 /// The main container's name.
 pub const COMPUTE: &str = "compute";

@@ -37,7 +37,12 @@ pub(crate) struct PodVolumes {
 
 /// The claims that the guest uses: its volume's name, and the claim's.
 pub fn claims_of(vmi: &VirtualMachineInstance) -> impl Iterator<Item = (&str, &str)> {
-    vmi.spec.volumes.iter().filter_map(|volume| Some((volume.name.as_str(), claim_of(volume)?.name)))
+    claims_of_volumes(&vmi.spec.volumes)
+}
+
+/// The claims that volumes use: the volume's name, and the claim's.
+pub fn claims_of_volumes(volumes: &[GuestVolume]) -> impl Iterator<Item = (&str, &str)> {
+    volumes.iter().filter_map(|volume| Some((volume.name.as_str(), claim_of(volume)?.name)))
 }
 
 /// A claim, and whether the guest may write to it.

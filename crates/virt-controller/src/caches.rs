@@ -2,24 +2,43 @@
 
 use std::sync::Arc;
 
-use ferrovirt_api::{KubeVirt, VirtualMachineInstance};
-use ferrovirt_pods::claims_of;
+use ferrovirt_api::vm::DataVolume;
+use ferrovirt_api::{KubeVirt, VirtualMachine, VirtualMachineInstance};
+use ferrovirt_pods::{claims_of, claims_of_volumes};
 use ferrovirt_reconcile::controller::standard::owner_uid;
 use ferrovirt_reconcile::watch::DuplicateWatch;
 use ferrovirt_reconcile::{Cache, Index, ObjectKey, Watches};
+use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{Node, NodeStatus, PersistentVolumeClaim, Pod};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kube::runtime::watcher;
+use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
+use tokio::sync::watch;
 
 /// Launcher pods. The label selects what is worth knowing; whose a pod is, its owner's uid alone says.
 const LAUNCHER_PODS: &str = "kubevirt.io=virt-launcher";
 /// The resource that a node offers when its processor can run guests.
 const KVM: &str = "devices.kubevirt.io/kvm";
 
+/// The definition by which a cluster says that it knows data volumes.
+const DATA_VOLUME_DEFINITION: &str = "datavolumes.cdi.kubevirt.io";
+
 /// All caches of the process.
 #[derive(Clone)]
 pub struct Caches {
+    /// Machines.
+    pub vms: Cache<VirtualMachine>,
+    /// Machines by the claims and data volumes that they name: `namespace/name`.
+    pub vms_by_claim: Index<VirtualMachine, ObjectKey>,
+    /// What machines were when they were started.
+    pub revisions: Cache<ControllerRevision>,
+    /// The same by the uid of the machine.
+    pub revisions_by_owner: Index<ControllerRevision, String>,
+    /// Data volumes; empty where the cluster does not know them.
+    pub data_volumes: Cache<DataVolume>,
+    /// The definition of data volumes, where there is one.
+    pub data_volume_definitions: Cache<CustomResourceDefinition>,
     /// Guests.
     pub vmis: Cache<VirtualMachineInstance>,
     /// Guests by the claims that they use: `namespace/claim`.
@@ -47,6 +66,14 @@ impl Default for Caches {
 impl Caches {
     /// Empty caches.
     pub fn new() -> Self {
+        let mut vms = Cache::<VirtualMachine>::builder();
+        let vms_by_claim = vms.index(machine_claim_keys);
+        let mut revisions = Cache::<ControllerRevision>::builder();
+        let revisions_by_owner =
+            revisions.index(|revision: &ControllerRevision| owner_uid(revision).map(str::to_owned));
+        revisions.trim(trim_revision);
+        let mut definitions = Cache::<CustomResourceDefinition>::builder();
+        definitions.trim(|definition| definition.spec = Default::default());
         let mut vmis = Cache::<VirtualMachineInstance>::builder();
         let vmis_by_claim = vmis.index(claim_keys);
         let mut pods = Cache::<Pod>::builder();
@@ -55,6 +82,12 @@ impl Caches {
         let nodes_by_trait = nodes.index(traits);
         nodes.trim(trim_node);
         Self {
+            vms: vms.build(),
+            vms_by_claim,
+            revisions: revisions.build(),
+            revisions_by_owner,
+            data_volumes: Cache::builder().build(),
+            data_volume_definitions: definitions.build(),
             vmis: vmis.build(),
             vmis_by_claim,
             pods: pods.build(),
@@ -66,16 +99,46 @@ impl Caches {
         }
     }
 
-    /// The watches that fill them.
+    /// The watches that fill them; the one of data volumes is [on its own](Self::watch_data_volumes).
     pub fn watches(&self, client: &Client) -> Result<Watches, DuplicateWatch> {
         let all = watcher::Config::default;
         let mut watches = Watches::new();
+        let definition = all().fields(&format!("metadata.name={DATA_VOLUME_DEFINITION}"));
+        watches.add(Api::all(client.clone()), definition, &self.data_volume_definitions)?;
+        watches.add(Api::all(client.clone()), all(), &self.vms)?;
+        watches.add(Api::all(client.clone()), all(), &self.revisions)?;
         watches.add(Api::all(client.clone()), all(), &self.vmis)?;
         watches.add(Api::all(client.clone()), all().labels(LAUNCHER_PODS), &self.pods)?;
         watches.add(Api::all(client.clone()), all(), &self.claims)?;
         watches.add(Api::all(client.clone()), all(), &self.nodes)?;
         watches.add(Api::all(client.clone()), all(), &self.kubevirts)?;
         Ok(watches)
+    }
+
+    /// Watches data volumes as soon as the cluster knows them; does not end.
+    pub async fn watch_data_volumes(&self, client: &Client) {
+        let (told, mut served) = watch::channel(self.serves_data_volumes());
+        self.data_volume_definitions.on_change(move |change| {
+            told.send_replace(change.new.as_deref().is_some_and(is_established));
+        });
+        // The sender lives as long as the cache; the watcher itself bears with a kind that goes again.
+        if served.wait_for(|served| *served).await.is_ok() {
+            let all = watcher(Api::<DataVolume>::all(client.clone()), watcher::Config::default());
+            self.data_volumes.run("datavolumes.cdi.kubevirt.io", all).await;
+        }
+        std::future::pending().await
+    }
+
+    /// Whether the cluster knows data volumes.
+    pub fn serves_data_volumes(&self) -> bool {
+        self.data_volume_definitions
+            .get("", DATA_VOLUME_DEFINITION)
+            .is_some_and(|definition| is_established(&definition))
+    }
+
+    /// Whether everything is known about data volumes that there is to know.
+    pub fn data_volumes_are_known(&self) -> bool {
+        self.data_volumes.is_synced() || !self.serves_data_volumes()
     }
 
     /// The cluster's configuration.
@@ -98,6 +161,30 @@ impl Caches {
 fn claim_keys(vmi: &VirtualMachineInstance) -> Vec<ObjectKey> {
     let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
     claims_of(vmi).map(|(_, claim)| ObjectKey::new(namespace, claim)).collect()
+}
+
+fn machine_claim_keys(vm: &VirtualMachine) -> Vec<ObjectKey> {
+    let namespace = vm.metadata.namespace.as_deref().unwrap_or_default();
+    let templates =
+        vm.spec.data_volume_templates.iter().filter_map(|template| template.metadata.as_ref()?.name.as_deref());
+    let claims = claims_of_volumes(&vm.spec.template.spec.volumes).map(|(_, claim)| claim);
+    let mut keys: Vec<_> = templates.chain(claims).map(|name| ObjectKey::new(namespace, name)).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+/// Other controllers keep revisions too, large ones; only those of machines are read.
+fn trim_revision(revision: &mut ControllerRevision) {
+    let owners = revision.metadata.owner_references.as_deref().unwrap_or_default();
+    if owners.iter().all(|owner| owner.kind != "VirtualMachine") {
+        revision.data = None;
+    }
+}
+
+fn is_established(definition: &CustomResourceDefinition) -> bool {
+    let conditions = definition.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|condition| condition.type_ == "Established" && condition.status == "True")
 }
 
 fn traits(node: &Node) -> Vec<String> {

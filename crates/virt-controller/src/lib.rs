@@ -1,14 +1,18 @@
-//! virt-controller: turns guests into launcher pods, and hands them to the nodes.
+//! virt-controller: turns machines into guests, guests into launcher pods, and hands them to the nodes.
 //!
 //! One folder for each controller, each with `observe.rs`, `decide.rs` and `act.rs`; they share one set of [caches](caches).
 //!
 //! | folder | controller |
 //! |---|---|
+//! | [`vm`] | `VirtualMachine` → `VirtualMachineInstance`, as its run strategy and its users want |
 //! | [`vmi`] | `VirtualMachineInstance` → launcher pod → hand-over to virt-handler |
 //!
 //! [`run`] starts them all and ends when told to, or when another process has taken the lease.
 
 pub mod caches;
+mod conditions;
+mod patch;
+pub mod vm;
 pub mod vmi;
 
 use ferrovirt_reconcile::leader::InvalidTiming;
@@ -83,16 +87,20 @@ async fn work(client: Client, config: ControllerConfig, stop: CancellationToken)
     let mut watches = caches.watches(&client)?;
     let synced = watches.synced();
     let recorder = Recorder::new(client.clone(), COMPONENT, &config.instance, config.clock);
-    let guests = vmi::runner(client, caches, recorder, &config);
+    let machines = vm::runner(client.clone(), caches.clone(), recorder.clone(), &config);
+    let guests = vmi::runner(client.clone(), caches.clone(), recorder, &config);
     let controllers = async {
         tokio::select! {
-            () = synced => guests.run(stop.clone()).await,
+            () = synced => {
+                tokio::join!(machines.run(stop.clone()), guests.run(stop.clone()));
+            }
             // A server that never answers must not keep this from ending.
             () = stop.cancelled() => {}
         }
     };
     tokio::select! {
         () = watches.run() => {}
+        () = caches.watch_data_volumes(&client) => {}
         () = controllers => {}
     }
     Ok(())

@@ -23,6 +23,7 @@ use crate::kubevirt::Configuration;
 use crate::names::{annotations, finalizers};
 use crate::vmi::{
     Architecture, EvictionStrategy, LaunchSecurity, Probe, VirtualMachineInstance, VirtualMachineInstanceSpec,
+    VirtualMachineInstanceStatus,
 };
 
 pub use status::LAUNCHER_USER;
@@ -56,7 +57,10 @@ pub fn default_vmi(vmi: &mut VirtualMachineInstance, cluster: &Configuration, in
     if !held.iter().any(|finalizer| finalizer == finalizers::VMI) {
         held.push(finalizers::VMI.to_owned());
     }
-    vmi.status = Some(status::fresh(&vmi.spec, cluster, inputs));
+    // Which revision of its machine a guest was made from, only its maker knows.
+    let virtual_machine_revision_name = vmi.status.take().and_then(|status| status.virtual_machine_revision_name);
+    let fresh = status::fresh(&vmi.spec, cluster, inputs);
+    vmi.status = Some(VirtualMachineInstanceStatus { virtual_machine_revision_name, ..fresh });
 }
 
 fn lifecycle(spec: &mut VirtualMachineInstanceSpec, cluster: &Configuration) {

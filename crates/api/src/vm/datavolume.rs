@@ -8,9 +8,34 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use crate::meta::{AccessMode, Empty};
+use crate::meta::{AccessMode, Condition, Empty};
+use crate::object::object;
 use crate::string_enum::string_enum;
 use crate::wire::{is_default, or_default};
+
+object! {
+    /// A claim and what it is filled with. The kind is the importer's; it is read and created here, not defined.
+    pub struct DataVolume {
+        spec: DataVolumeSpec,
+        status: DataVolumeStatus,
+    }
+    group: "cdi.kubevirt.io", version: "v1beta1", older: [],
+    singular: "datavolume", plural: "datavolumes", scope: NamespaceResourceScope
+}
+
+/// How far the importer is. Its words are its own: an unknown one is no error.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DataVolumeStatus {
+    /// Where the data volume is in its life, such as `ImportInProgress` or `Succeeded`.
+    pub phase: Option<String>,
+    /// How much is done, such as `42.1%`.
+    pub progress: Option<String>,
+    /// Single facts, such as `Running`.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "is_default")]
+    pub conditions: Vec<Condition>,
+}
 
 /// A data volume that is made for a virtual machine.
 #[skip_serializing_none]

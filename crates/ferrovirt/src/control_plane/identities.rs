@@ -71,6 +71,9 @@ fn controller_rules() -> Value {
     json!([
         rule(&["kubevirt.io"], &["*"], &["*"]),
         rule(&["migrations.kubevirt.io"], &["*"], &["*"]),
+        rule(&["apps"], &["controllerrevisions"], &["get", "list", "watch", "create", "delete"]),
+        rule(&["cdi.kubevirt.io"], &["datavolumes"], &["get", "list", "watch", "create"]),
+        rule(&["apiextensions.k8s.io"], &["customresourcedefinitions"], READ),
         rule(&[""], &["pods"], &["get", "list", "watch", "create", "delete", "patch", "update"]),
         rule(&[""], &["pods/finalizers", "pods/status"], &["patch", "update"]),
         rule(&[""], &["persistentvolumeclaims", "nodes", "namespaces", "resourcequotas"], READ),

@@ -2,10 +2,10 @@
 
 use ferrovirt_api::meta::{Condition, ConditionStatus, find_condition};
 use ferrovirt_api::vmi::{PhaseTransitionTimestamp, VirtualMachineInstancePhase as Phase};
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{Record, View};
+use crate::conditions::{self, whole_seconds};
 
 /// A record that is being changed.
 pub(super) struct Draft {
@@ -20,26 +20,7 @@ impl Draft {
 
     /// Sets a condition. One that says the same already is left alone, times included: no write comes of it.
     pub(super) fn set(&mut self, r#type: &str, status: ConditionStatus, reason: &str, message: &str) {
-        let reason = Some(reason.to_owned()).filter(|reason| !reason.is_empty());
-        let message = Some(message.to_owned()).filter(|message| !message.is_empty());
-        let conditions = &mut self.record.status.conditions;
-        let now = self.now.clone();
-        match conditions.iter_mut().find(|condition| condition.r#type == r#type) {
-            Some(old) if old.status == status && old.reason == reason && old.message == message => {}
-            Some(old) => {
-                if old.status != status {
-                    old.last_transition_time = Some(now.clone());
-                }
-                (old.status, old.reason, old.message, old.last_probe_time) = (status, reason, message, Some(now));
-            }
-            None => conditions.push(Condition {
-                last_probe_time: Some(now.clone()),
-                last_transition_time: Some(now),
-                reason,
-                message,
-                ..Condition::new(r#type, status)
-            }),
-        }
+        conditions::set(&mut self.record.status.conditions, &self.now, r#type, status, reason, message);
     }
 
     pub(super) fn get(&self, r#type: &str) -> Option<&Condition> {
@@ -70,9 +51,4 @@ impl Draft {
     pub(super) fn now(&self) -> Time {
         self.now.clone()
     }
-}
-
-/// Objects carry whole seconds.
-fn whole_seconds(now: Timestamp) -> Time {
-    Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod machines;
 mod world;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;

@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::names::finalizers;
+use ferrovirt_api::{VirtualMachine, VirtualMachineInstance};
 use ferrovirt_apiserver::auth::UserInfo;
 use ferrovirt_apiserver::cluster;
 use ferrovirt_apiserver::controllers::Housekeeper;
@@ -139,6 +139,10 @@ impl World {
         Api::default_namespaced(self.admin())
     }
 
+    pub(crate) fn vms(&self) -> Api<VirtualMachine> {
+        Api::default_namespaced(self.admin())
+    }
+
     pub(crate) fn pods(&self) -> Api<Pod> {
         Api::default_namespaced(self.admin())
     }
@@ -177,6 +181,11 @@ impl World {
         self.object(&self.vmis(), name, what, wanted).await
     }
 
+    /// The machine as JSON once `wanted` holds of it; `Null` is one that is gone.
+    pub(crate) async fn machine(&self, name: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        self.object(&self.vms(), name, what, wanted).await
+    }
+
     /// The pod as JSON once `wanted` holds of it; `Null` is one that is gone.
     pub(crate) async fn pod(&self, name: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         self.object(&self.pods(), name, what, wanted).await
@@ -201,6 +210,60 @@ impl World {
         let vmi = serde_json::from_value(object).unwrap();
         let vmi = self.vmis().create(&PostParams::default(), &vmi).await.unwrap();
         ferrovirt_pods::pod_name(&vmi)
+    }
+
+    /// Creates a machine as virt-api lets it in.
+    pub(crate) async fn create_machine(&self, name: &str, strategy: &str) {
+        self.create_machine_with(name, json!({"runStrategy": strategy, "template": {"spec": small()}})).await;
+    }
+
+    pub(crate) async fn create_machine_with(&self, name: &str, mut spec: Value) {
+        let firmware = json!({"uuid": "5d307ca9-b3ef-428c-8861-06e72d69f223"});
+        spec["template"]["spec"]["domain"]["firmware"] = firmware;
+        let object = json!({"metadata": {"name": name, "finalizers": [finalizers::VM_CONTROLLER]}, "spec": spec});
+        let vm = serde_json::from_value(object).unwrap();
+        self.vms().create(&PostParams::default(), &vm).await.unwrap();
+    }
+
+    pub(crate) async fn patch_machine(&self, name: &str, patch: Value) {
+        self.vms().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    /// What the start and stop subresources do.
+    pub(crate) async fn request(&self, name: &str, requests: Value) {
+        let patch = Patch::Merge(json!({"status": {"stateChangeRequests": requests}}));
+        self.vms().patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// Brings a machine's guest up, as the scheduler, its node and virt-handler do, and returns its uid.
+    pub(crate) async fn bring_up(&self, name: &str) -> String {
+        let alive = |guest: &Value| guest.is_object() && guest["metadata"]["deletionTimestamp"].is_null();
+        let guest = self.guest(name, "a guest", alive).await;
+        let uid = guest["metadata"]["uid"].as_str().unwrap().to_owned();
+        let pod = ferrovirt_pods::pod_name(&serde_json::from_value(guest).unwrap());
+        self.pod(&pod, "its pod", Value::is_object).await;
+        self.start_pod(&pod).await;
+        self.guest(name, "the hand-over", |guest| guest["status"]["phase"] == "Scheduled").await;
+        let stamps = json!([{"phase": "Running", "phaseTransitionTimestamp": "2026-01-01T00:00:00Z"}]);
+        let ready = json!([{"type": "Ready", "status": "True"}]);
+        let status = json!({"phase": "Running", "conditions": ready, "phaseTransitionTimestamps": stamps});
+        self.patch_guest(name, json!({ "status": status })).await;
+        uid
+    }
+
+    /// The guest ends by itself, or after it was told to.
+    pub(crate) async fn end_guest(&self, name: &str, phase: &str) {
+        self.patch_guest(name, json!({"status": {"phase": phase}})).await;
+    }
+
+    /// Removes the pod of a deleted guest when its time has come.
+    pub(crate) async fn take_down(&self, name: &str, uid: &str) {
+        let mut vmi = VirtualMachineInstance::default();
+        vmi.metadata.name = Some(name.to_owned());
+        vmi.metadata.uid = Some(uid.to_owned());
+        let pod = ferrovirt_pods::pod_name(&vmi);
+        self.pod(&pod, "its deletion", |pod| pod["metadata"]["deletionTimestamp"].is_string()).await;
+        self.remove_pod(&pod).await;
     }
 
     /// What a scheduler does.
