@@ -126,7 +126,7 @@ impl Caches {
             let all = watcher(Api::<DataVolume>::all(client.clone()), watcher::Config::default());
             self.data_volumes.run("datavolumes.cdi.kubevirt.io", all).await;
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// Whether the cluster knows data volumes.

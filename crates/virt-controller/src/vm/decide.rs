@@ -384,7 +384,3 @@ pub(super) fn after_failure(machine: &Machine, failure: &Failure) -> Option<Virt
     status::fail(&mut status.conditions, &whole_seconds(machine.now), Some(&trouble));
     Some(status)
 }
-
-#[cfg(test)]
-#[path = "decide_tests.rs"]
-mod tests;

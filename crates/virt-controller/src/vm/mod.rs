@@ -44,9 +44,6 @@ mod requests;
 mod status;
 pub mod strategy;
 
-#[cfg(test)]
-mod fixtures;
-
 use std::time::Duration;
 
 use ferrovirt_api::vm::{DataVolume, VirtualMachineStatus};
