@@ -4,6 +4,7 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 
 use crate::cluster::Cluster;
 use crate::commands::{completion, console, guest, migrate, pause, port_forward, power, ssh, version};
+use crate::why;
 
 /// Controls the virtual machines of a cluster.
 #[derive(Parser)]
@@ -83,6 +84,17 @@ enum Command {
     /// Forget that a guest should leave its node.
     #[command(after_long_help = examples!("virtctl evacuate-cancel vm web" "virtctl evacuate-cancel vmi web"))]
     EvacuateCancel(migrate::Evacuation),
+    /// Tell what keeps a machine from running, and what to do about it.
+    ///
+    /// Follows the path VM → VMI → pod → node → domain → guest and stops at the first thing that blocks. Exits with 0 when the
+    /// machine is healthy, with 1 when something blocks. Nothing is changed.
+    #[command(after_long_help = examples!(
+        "virtctl why web"
+        "virtctl why vm/web/shop"
+        "virtctl why web -o json | jq -r .blocker.reason"
+        "virtctl why web > /dev/null && echo fine"
+    ))]
+    Why(why::Args),
     /// Connect to the serial console of a guest.
     ///
     /// Type Ctrl-] to leave it. Only one can type: whoever connects last, and the one before is told.
@@ -155,6 +167,7 @@ impl Cli {
             Command::Migrate(args) => migrate::migrate(cluster, args).await?,
             Command::MigrateCancel(args) => migrate::cancel(cluster, args).await?,
             Command::EvacuateCancel(args) => migrate::cancel_evacuation(cluster, args).await?,
+            Command::Why(args) => return why::run(cluster, args).await,
             Command::Console(args) => console::run(cluster, args).await?,
             Command::PortForward(args) => port_forward::run(cluster, args).await?,
             Command::Ssh(args) => return ssh::ssh(cluster, args).await,

@@ -62,7 +62,7 @@ pub(crate) struct Cluster {
     request_timeout: Option<Duration>,
     /// How much to tell about what is done, 0 to 9.
     #[arg(short = 'v', long = "v", global = true, hide_short_help = true, value_name = "LEVEL", default_value_t = 0)]
-    pub(crate) verbosity: u8,
+    verbosity: u8,
 }
 
 impl Cluster {
@@ -70,7 +70,7 @@ impl Cluster {
     pub(crate) async fn session(&self) -> anyhow::Result<Session> {
         let config = self.config().await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        Session::new(config, namespace, self.request_timeout)
+        Session::new(config, namespace, self.request_timeout, self.verbosity)
     }
 
     /// The namespace that the flags name.

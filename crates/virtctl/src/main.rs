@@ -11,6 +11,7 @@ mod stream;
 mod target;
 mod time;
 mod until;
+mod why;
 
 use std::path::Path;
 

@@ -103,14 +103,21 @@ pub(crate) struct Session {
     /// The namespace that is meant when none is named.
     pub(crate) namespace: String,
     patience: Option<Duration>,
+    /// Requests are told from level 6 on, as kubectl does.
+    verbosity: u8,
 }
 
 impl Session {
     /// A session; connecting happens at the first request.
-    pub(crate) fn new(config: kube::Config, namespace: String, patience: Option<Duration>) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        config: kube::Config,
+        namespace: String,
+        patience: Option<Duration>,
+        verbosity: u8,
+    ) -> anyhow::Result<Self> {
         let url = config.cluster_url.to_string();
         let client = Client::try_from(config).context("the kubeconfig's credentials cannot be used")?;
-        Ok(Self { client, url, namespace, patience: patience.filter(|patience| !patience.is_zero()) })
+        Ok(Self { client, url, namespace, patience: patience.filter(|patience| !patience.is_zero()), verbosity })
     }
 
     /// The path of something that can be done to, or read from, a machine or guest.
@@ -191,8 +198,12 @@ impl Session {
 
     /// Sends a request; a refusal is an error.
     async fn deliver(&self, request: Request<Body>) -> Result<Response<Body>, Refused> {
+        let told = (self.verbosity >= 6).then(|| format!("{} {}", request.method(), request.uri()));
         let answer = self.client.send(request).await.map_err(|error| self.unreachable(&error))?;
         let code = answer.status();
+        if let Some(request) = told {
+            eprintln!("{request}: {code}");
+        }
         if code.is_success() || code == StatusCode::SWITCHING_PROTOCOLS {
             return Ok(answer);
         }

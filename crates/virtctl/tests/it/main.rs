@@ -3,3 +3,4 @@
 mod commands;
 mod fixture;
 mod streams;
+mod why;

@@ -1,0 +1,408 @@
+//! Every failure that is known, and what is said about it: read the golden file as a whole.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::judge::judge;
+use super::snapshot::{Named, Snapshot};
+
+const NOW: &str = "2026-05-01T12:00:00Z";
+
+/// A time that many seconds before now.
+fn ago(seconds: i64) -> String {
+    let now: jiff::Timestamp = NOW.parse().unwrap();
+    jiff::Timestamp::from_second(now.as_second() - seconds).unwrap().to_string()
+}
+
+fn vm(strategy: &str, status: Value) -> Value {
+    json!({
+        "metadata": {"name": "web", "namespace": "shop", "creationTimestamp": ago(3600), "finalizers": ["kubevirt.io/virtualMachineControllerFinalize"]},
+        "spec": {"runStrategy": strategy, "template": {"spec": spec()}},
+        "status": status,
+    })
+}
+
+fn spec() -> Value {
+    json!({
+        "terminationGracePeriodSeconds": 30,
+        "networks": [{"name": "default", "pod": {}}],
+        "volumes": [{"name": "root", "containerDisk": {"image": "a"}}],
+    })
+}
+
+fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
+    json!({"type": kind, "status": status, "reason": reason, "message": message})
+}
+
+fn vmi(phase: &str, conditions: Value) -> Value {
+    json!({
+        "metadata": {"name": "web", "namespace": "shop", "uid": "u", "creationTimestamp": ago(3500), "finalizers": ["kubevirt.io/foregroundDeleteVirtualMachine"]},
+        "spec": spec(),
+        "status": {
+            "phase": phase, "nodeName": "n1", "conditions": conditions,
+            "phaseTransitionTimestamps": [{"phase": phase, "phaseTransitionTimestamp": ago(3400)}],
+            "interfaces": [{"name": "default", "ipAddress": "10.0.0.7"}],
+        },
+    })
+}
+
+fn pod(phase: &str) -> Value {
+    json!({
+        "metadata": {"name": "virt-launcher-web-x", "creationTimestamp": ago(3490)},
+        "spec": {"nodeName": "n1"},
+        "status": {"phase": phase, "conditions": [], "containerStatuses": [{"name": "compute", "image": "launcher:1", "state": {"running": {}}}]},
+    })
+}
+
+fn node(ready: &str, heartbeat: i64) -> Value {
+    json!({
+        "metadata": {"name": "n1", "annotations": {"kubevirt.io/heartbeat": format!("\"{}\"", ago(heartbeat))}},
+        "spec": {},
+        "status": {"conditions": [condition("Ready", ready, "KubeletNotReady", "container runtime is down")]},
+    })
+}
+
+fn warning(kind: &str, name: &str, reason: &str, message: &str) -> Value {
+    json!({
+        "type": "Warning", "reason": reason, "message": message, "lastTimestamp": ago(5),
+        "involvedObject": {"kind": kind, "name": name},
+    })
+}
+
+fn empty() -> Snapshot {
+    Snapshot {
+        namespace: "shop".to_owned(),
+        name: "web".to_owned(),
+        now: NOW.parse().unwrap(),
+        vm: None,
+        vmi: None,
+        pods: Vec::new(),
+        node: None,
+        is_node_missing: false,
+        claims: Vec::new(),
+        data_volumes: Vec::new(),
+        events: Vec::new(),
+        unseen: Vec::new(),
+    }
+}
+
+/// A machine that is meant to run and has no guest.
+fn off(strategy: &str, status: Value) -> Snapshot {
+    Snapshot { vm: Some(vm(strategy, status)), ..empty() }
+}
+
+/// A machine whose guest is in that phase on a good node.
+fn on(phase: &str, conditions: Value) -> Snapshot {
+    Snapshot {
+        vm: Some(vm("Always", json!({"printableStatus": if phase == "Running" { "Running" } else { "Starting" }}))),
+        vmi: Some(vmi(phase, conditions)),
+        pods: vec![pod(if matches!(phase, "Running" | "Scheduled") { "Running" } else { "Pending" })],
+        node: Some(node("True", 30)),
+        ..empty()
+    }
+}
+
+fn changed(mut snapshot: Snapshot, change: impl FnOnce(&mut Snapshot)) -> Snapshot {
+    change(&mut snapshot);
+    snapshot
+}
+
+/// A guest that waits for a pod with this status.
+fn waiting_pod(change: impl FnOnce(&mut Value)) -> Snapshot {
+    changed(on("Scheduling", json!([])), |seen| change(&mut seen.pods[0]))
+}
+
+fn named(name: &str, object: Option<Value>) -> Vec<Named> {
+    vec![Named { name: name.to_owned(), volume: "root".to_owned(), object }]
+}
+
+fn machines() -> Vec<(&'static str, Snapshot)> {
+    let failure = |message: &str| json!({"conditions": [condition("Failure", "True", "FailedCreate", message)]});
+    let deleted = |finalizers: Value| {
+        changed(off("Always", json!({})), |seen| {
+            let metadata = &mut seen.vm.as_mut().unwrap()["metadata"];
+            metadata["deletionTimestamp"] = json!(ago(20));
+            metadata["finalizers"] = finalizers;
+        })
+    };
+    let loops = json!({"printableStatus": "CrashLoopBackOff", "startFailure": {"consecutiveFailCount": 3, "retryAfterTimestamp": ago(-75)}});
+    vec![
+        ("there is none", empty()),
+        ("halted", off("Halted", json!({"printableStatus": "Stopped"}))),
+        ("manual and not started", off("Manual", json!({"printableStatus": "Stopped"}))),
+        ("rerun on failure and shut down", off("RerunOnFailure", json!({"printableStatus": "Stopped"}))),
+        ("waits for another cluster", off("WaitAsReceiver", json!({}))),
+        (
+            "crash loop",
+            changed(off("Always", loops), |seen| {
+                seen.events =
+                    vec![warning("VirtualMachineInstance", "web", "SyncFailed", "disk root: the image is not qcow2")];
+            }),
+        ),
+        ("not supported", off("Always", failure("spec.template.spec.domain.devices.tpm: not supported yet"))),
+        ("quota", off("Always", failure("exceeded quota: small"))),
+        ("refused for another reason", off("Always", failure("admission webhook \"x\" denied the request"))),
+        (
+            "recovery by hand",
+            off("Always", json!({"conditions": [condition("ManualRecoveryRequired", "True", "", "volumes differ")]})),
+        ),
+        ("controller away", off("Always", json!({"printableStatus": "Stopped"}))),
+        (
+            "just created",
+            changed(off("Always", json!({})), |seen| {
+                seen.vm.as_mut().unwrap()["metadata"]["creationTimestamp"] = json!(ago(2));
+            }),
+        ),
+        ("deletion held by our finalizer", deleted(json!(["kubevirt.io/virtualMachineControllerFinalize"]))),
+        ("deletion held by a foreign finalizer", deleted(json!(["backup.example.com/wait"]))),
+        (
+            "deletion waits for the guest",
+            changed(on("Running", json!([])), |seen| {
+                seen.vm.as_mut().unwrap()["metadata"]["deletionTimestamp"] = json!(ago(20));
+                seen.vmi.as_mut().unwrap()["metadata"]["deletionTimestamp"] = json!(ago(20));
+            }),
+        ),
+    ]
+}
+
+fn disks() -> Vec<(&'static str, Snapshot)> {
+    let unbound = |class: Value| json!({"spec": {"storageClassName": class}, "status": {"phase": "Pending"}});
+    let data = |status: Value| Some(json!({"status": status}));
+    let starting = || off("Always", json!({"printableStatus": "Provisioning"}));
+    vec![
+        ("claim missing", changed(on("Pending", json!([])), |seen| seen.claims = named("disk", None))),
+        (
+            "claim lost",
+            changed(starting(), |seen| seen.claims = named("disk", Some(json!({"status": {"phase": "Lost"}})))),
+        ),
+        (
+            "claim unbound",
+            changed(waiting_pod(|_| ()), |seen| {
+                seen.claims = named("disk", Some(unbound(json!("fast"))));
+                seen.events = vec![warning("PersistentVolumeClaim", "disk", "ProvisioningFailed", "no space")];
+            }),
+        ),
+        (
+            "claim without a class",
+            changed(waiting_pod(|_| ()), |seen| seen.claims = named("disk", Some(unbound(Value::Null)))),
+        ),
+        ("data volume missing", changed(starting(), |seen| seen.data_volumes = named("disk", None))),
+        (
+            "data volume failed",
+            changed(starting(), |seen| seen.data_volumes = named("disk", data(json!({"phase": "Failed"})))),
+        ),
+        (
+            "data volume in error",
+            changed(starting(), |seen| {
+                let conditions = json!([condition("Running", "False", "Error", "401 Unauthorized")]);
+                seen.data_volumes = named("disk", data(json!({"phase": "ImportInProgress", "conditions": conditions})));
+            }),
+        ),
+        (
+            "data volume on its way",
+            changed(starting(), |seen| {
+                seen.data_volumes = named("disk", data(json!({"phase": "ImportInProgress", "progress": "42.0%"})));
+            }),
+        ),
+        (
+            "data volume without an importer",
+            changed(starting(), |seen| seen.data_volumes = named("disk", data(json!({})))),
+        ),
+    ]
+}
+
+fn pods() -> Vec<(&'static str, Snapshot)> {
+    let unplaced = |message: &'static str| {
+        waiting_pod(move |pod| {
+            pod["spec"] = json!({});
+            pod["status"] = json!({"phase": "Pending", "conditions": [condition("PodScheduled", "False", "Unschedulable", message)]});
+        })
+    };
+    let container = |reason: &'static str, message: &'static str| {
+        waiting_pod(move |pod| {
+            pod["status"]["containerStatuses"] = json!([{"name": "volume-root", "image": "r.example/os:1", "state": {"waiting": {"reason": reason, "message": message}}}]);
+        })
+    };
+    let event = |reason: &'static str, message: &'static str| {
+        changed(waiting_pod(|pod| pod["status"]["containerStatuses"] = json!([])), |seen| {
+            seen.events = vec![warning("Pod", "virt-launcher-web-x", reason, message)];
+        })
+    };
+    let unsynchronized = |reason: &str, message: &str| {
+        changed(on("Pending", json!([condition("Synchronized", "False", reason, message)])), |seen| seen.pods.clear())
+    };
+    vec![
+        ("no memory", unplaced("0/3 nodes are available: 3 Insufficient memory.")),
+        ("no matching node", unplaced("0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector.")),
+        ("tainted", unplaced("0/1 nodes are available: 1 node(s) had untolerated taint {gpu: }.")),
+        (
+            "no scheduler",
+            waiting_pod(|pod| {
+                pod["spec"] = json!({});
+                pod["status"] = json!({"phase": "Pending"});
+            }),
+        ),
+        ("image cannot be pulled", container("ErrImagePull", "401 Unauthorized")),
+        ("image pull back-off", container("ImagePullBackOff", "Back-off pulling image")),
+        ("secret missing", container("CreateContainerConfigError", "secret \"cloud\" not found")),
+        ("volume cannot be mounted", event("FailedMount", "Unable to attach or mount volumes: root")),
+        ("no sandbox", event("FailedCreatePodSandBox", "plugin type=\"bridge\" failed")),
+        (
+            "pod evicted",
+            waiting_pod(|pod| {
+                pod["status"] =
+                    json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."});
+            }),
+        ),
+        (
+            "pod ended",
+            waiting_pod(|pod| {
+                pod["status"]["phase"] = json!("Failed");
+                pod["status"]["containerStatuses"] =
+                    json!([{"name": "compute", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]);
+            }),
+        ),
+        ("pod not made", changed(on("Pending", json!([])), |seen| seen.pods.clear())),
+        ("pod refused: not supported", unsynchronized("FailedCreate", "hostDevices: not supported yet")),
+        ("pod refused: quota", unsynchronized("FailedCreate", "pods \"x\" is forbidden: exceeded quota: small")),
+        ("pod refused: claim", unsynchronized("FailedPvcNotFound", "PVC shop/disk does not exist")),
+        ("processors not guaranteed", unsynchronized("FailedGuaranteeResources", "the pod's QoS class is Burstable")),
+        ("pod starts", waiting_pod(|_| ())),
+    ]
+}
+
+fn guests() -> Vec<(&'static str, Snapshot)> {
+    let told = |message: &str| {
+        on("Scheduled", json!([condition("Synchronized", "False", "Synchronizing with the Domain failed.", message)]))
+    };
+    let failed = |message: &str| on("Failed", json!([condition("Synchronized", "False", "", message)]));
+    let ready = || condition("Ready", "True", "", "");
+    let with_probe = |probe: Value, conditions: Value| {
+        changed(on("Running", conditions), |seen| seen.vmi.as_mut().unwrap()["spec"]["readinessProbe"] = probe)
+    };
+    let leaving = |seconds: i64, phase: &str| {
+        changed(on(phase, json!([])), |seen| {
+            seen.vmi.as_mut().unwrap()["metadata"]["deletionTimestamp"] = json!(ago(seconds))
+        })
+    };
+    vec![
+        ("node not ready", changed(on("Running", json!([ready()])), |seen| seen.node = Some(node("False", 30)))),
+        ("node dead", changed(on("Running", json!([ready()])), |seen| seen.node = Some(node("Unknown", 900)))),
+        (
+            "node gone",
+            changed(on("Running", json!([ready()])), |seen| (seen.node, seen.is_node_missing) = (None, true)),
+        ),
+        ("virt-handler silent", changed(on("Scheduled", json!([])), |seen| seen.node = Some(node("True", 400)))),
+        ("broken image", told("disk root: the image is not qcow2")),
+        ("node does not support", told("CPU mode host-passthrough is not supported by hypervisor")),
+        ("start fails", told("libvirt: internal error")),
+        ("handed over", on("Scheduled", json!([]))),
+        ("paused", on("Running", json!([condition("Paused", "True", "PausedByUser", "VMI was paused by user")]))),
+        (
+            "paused by an error",
+            on("Running", json!([condition("Paused", "True", "PausedIOError", "low-level IO error detected")])),
+        ),
+        ("paused by a migration", on("Running", json!([condition("Paused", "True", "PausedByMigrationMonitor", "")]))),
+        ("out of sync", on("Running", json!([condition("Synchronized", "False", "", "cannot plug a processor")]))),
+        ("agent missing", with_probe(json!({"guestAgentPing": {}}), json!([condition("Ready", "False", "", "")]))),
+        (
+            "probe fails",
+            changed(
+                with_probe(
+                    json!({"tcpSocket": {"port": 80}}),
+                    json!([condition("Ready", "False", "ContainersNotReady", "")]),
+                ),
+                |seen| {
+                    seen.events = vec![warning(
+                        "Pod",
+                        "virt-launcher-web-x",
+                        "Unhealthy",
+                        "dial tcp 10.0.0.7:80: connection refused",
+                    )];
+                },
+            ),
+        ),
+        (
+            "no address",
+            changed(on("Running", json!([ready()])), |seen| {
+                seen.vmi.as_mut().unwrap()["status"]["interfaces"] = json!([])
+            }),
+        ),
+        ("panicked", failed("the guest panicked")),
+        (
+            "failed and tried again",
+            changed(failed("disk root: no such file"), |seen| {
+                seen.vm = Some(vm(
+                    "Always",
+                    json!({"printableStatus": "CrashLoopBackOff", "startFailure": {"consecutiveFailCount": 1, "retryAfterTimestamp": ago(-12)}}),
+                ));
+            }),
+        ),
+        (
+            "pod vanished",
+            changed(on("Failed", json!([])), |seen| {
+                seen.vmi.as_mut().unwrap()["status"]["reason"] = json!("PodNotExists")
+            }),
+        ),
+        ("shut itself down", on("Succeeded", json!([]))),
+        ("stopping", leaving(10, "Running")),
+        ("stopping for too long", leaving(100, "Running")),
+        ("ended, pod stays", leaving(10, "Succeeded")),
+        ("ended, finalizers stay", changed(leaving(10, "Failed"), |seen| seen.pods.clear())),
+        ("healthy", on("Running", json!([ready(), condition("AgentConnected", "True", "", "")]))),
+        (
+            "healthy with notes",
+            changed(on("Running", json!([ready(), condition("SoftwareEmulation", "True", "", "")])), |seen| {
+                seen.vm.as_mut().unwrap()["status"]["conditions"] =
+                    json!([condition("RestartRequired", "True", "", "memory was changed")]);
+                seen.node.as_mut().unwrap()["spec"]["unschedulable"] = json!(true);
+                seen.unseen.push("you may not read events: trouble there is not seen".to_owned());
+            }),
+        ),
+        ("guest without a machine", changed(on("Running", json!([ready()])), |seen| seen.vm = None)),
+    ]
+}
+
+#[test]
+fn every_failure_has_words_and_a_way_out() {
+    let mut golden = String::new();
+    for (scenario, seen) in [machines(), disks(), pods(), guests()].concat() {
+        let verdict = judge(&seen);
+        assert_eq!(
+            verdict.is_healthy(),
+            scenario.starts_with("healthy") || scenario == "guest without a machine",
+            "{scenario}"
+        );
+        if let Some(blocker) = &verdict.blocker {
+            assert!(!blocker.fix.is_empty() && !blocker.what.is_empty(), "{scenario}");
+        }
+        write!(golden, "# {scenario}\n{verdict}\n").unwrap();
+    }
+    insta::assert_snapshot!("failures", golden);
+}
+
+#[test]
+fn a_verdict_is_an_object_for_programs() {
+    let verdict = judge(&off("Halted", json!({"printableStatus": "Stopped"}))).to_json();
+    insta::assert_json_snapshot!(verdict);
+}
+
+/// Whatever objects look like, there is an answer.
+#[test]
+fn strange_objects_are_judged_too() {
+    for strange in [json!(null), json!([]), json!({"metadata": 1, "status": {"conditions": {}, "phase": 7}})] {
+        let seen = Snapshot {
+            vm: Some(strange.clone()),
+            vmi: Some(strange.clone()),
+            pods: vec![strange.clone()],
+            node: Some(strange.clone()),
+            events: vec![strange.clone()],
+            claims: named("a", Some(strange.clone())),
+            data_volumes: named("a", Some(strange)),
+            ..empty()
+        };
+        let _ = judge(&seen).to_string();
+        let _ = judge(&Snapshot { vmi: None, ..seen }).to_string();
+    }
+}
