@@ -83,20 +83,21 @@ impl Reader<'_> {
     async fn sources(&self, seen: &mut Snapshot) -> anyhow::Result<()> {
         let (claims, data_volumes) = seen.named_sources();
         let before = seen.unseen.len();
-        for (volume, name) in claims {
-            let path = format!("/api/v1/namespaces/{}/persistentvolumeclaims/{name}", seen.namespace);
+        for claim in claims {
+            let path = format!("/api/v1/namespaces/{}/persistentvolumeclaims/{}", seen.namespace, claim.name);
             let object = self.look(&path, "claims", seen).await?;
-            seen.claims.push(Named { name, volume, object });
+            seen.claims.push(Named { object, ..claim });
         }
         if seen.unseen.len() > before {
             // What cannot be seen is not called missing.
             seen.claims.clear();
             return Ok(());
         }
-        for (volume, name) in data_volumes {
-            let path = format!("/apis/cdi.kubevirt.io/v1beta1/namespaces/{}/datavolumes/{name}", seen.namespace);
+        for volume in data_volumes {
+            let path =
+                format!("/apis/cdi.kubevirt.io/v1beta1/namespaces/{}/datavolumes/{}", seen.namespace, volume.name);
             let object = self.look(&path, "data volumes", seen).await?;
-            seen.data_volumes.push(Named { name, volume, object });
+            seen.data_volumes.push(Named { object, ..volume });
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::judge::addresses;
-use super::object::{condition, is_leaving, list, name, text, time};
+use super::object::{condition, holds, is_leaving, list, name, text, time};
 use super::snapshot::Snapshot;
 use super::verdict::Finding;
 use crate::time::human;
@@ -64,13 +64,13 @@ pub(super) fn ended(seen: &Snapshot, vmi: &Value) -> Option<Finding> {
         "Failed" => {
             // A machine that tries again knows when.
             let again = seen.vm.as_ref().and_then(|vm| super::machine::failing(seen, vm));
-            Some(failed(seen, vmi, again))
+            Some(failed(seen, vmi, again.as_ref()))
         }
         _ => None,
     }
 }
 
-fn failed(seen: &Snapshot, vmi: &Value, again: Option<Finding>) -> Finding {
+fn failed(seen: &Snapshot, vmi: &Value, again: Option<&Finding>) -> Finding {
     let told = condition(vmi, "Synchronized").filter(|told| told.is_false()).and_then(super::object::Condition::words);
     let words = told
         .or_else(|| seen.warning_words("VirtualMachineInstance", &seen.name, &[]))
@@ -92,7 +92,7 @@ fn failed(seen: &Snapshot, vmi: &Value, again: Option<Finding>) -> Finding {
         let fix = format!("repair the cause; if it does not start again by itself: virtctl start {}", seen.name);
         ("GuestFailed", "its guest failed", fix)
     };
-    let what = match &again {
+    let what = match again {
         Some(again) if again.reason == "CrashLoopBackOff" => again.what.clone(),
         _ => what.to_owned(),
     };
@@ -222,7 +222,7 @@ fn wants_agent(seen: &Snapshot) -> bool {
 }
 
 fn unready(seen: &Snapshot, vmi: &Value) -> Option<Finding> {
-    let agent = condition(vmi, "AgentConnected").is_some_and(|agent| agent.is_true());
+    let agent = holds(vmi, "AgentConnected");
     if wants_agent(seen) && !agent {
         let what = "a probe asks the guest's agent, and no agent is connected";
         let fix =

@@ -1,6 +1,6 @@
 //! The judgement: VM → its disks → VMI → pod → node → domain → guest. The first part that is not as it should be is the answer.
 
-use super::object::{condition, is_leaving, list, name, text};
+use super::object::{condition, holds, is_leaving, list, name, text};
 use super::snapshot::Snapshot;
 use super::verdict::{Finding, Step, Verdict};
 use super::{claims, guest, machine, node, pod};
@@ -63,12 +63,12 @@ fn path(seen: &Snapshot) -> Vec<Step> {
         step("Pod", name(pod), pod::state(pod));
     }
     if let Some(node) = &seen.node {
-        let ready = condition(node, "Ready").is_some_and(|ready| ready.is_true());
+        let ready = holds(node, "Ready");
         step("Node", name(node), if ready { "Ready" } else { "NotReady" }.to_owned());
     }
     if let Some(vmi) = seen.vmi.as_ref().filter(|vmi| text(vmi, "/status/phase") == Some("Running")) {
-        let agent = condition(vmi, "AgentConnected").is_some_and(|agent| agent.is_true());
-        let paused = condition(vmi, "Paused").is_some_and(|paused| paused.is_true());
+        let agent = holds(vmi, "AgentConnected");
+        let paused = holds(vmi, "Paused");
         let state = if paused { "Paused" } else { "Running" };
         step("Guest", if agent { "with agent" } else { "without agent" }, state.to_owned());
     }
@@ -89,7 +89,7 @@ fn notes(seen: &Snapshot) -> Vec<String> {
             let target = text(state, "/targetNode").unwrap_or("another node");
             notes.push(format!("it is being moved to {target}"));
         }
-        if condition(vmi, "SoftwareEmulation").is_some_and(|emulated| emulated.is_true()) {
+        if holds(vmi, "SoftwareEmulation") {
             notes.push("its node has no usable /dev/kvm: instructions are emulated, which is slow".to_owned());
         }
     }

@@ -58,6 +58,11 @@ pub(super) fn condition<'a>(object: &'a Value, kind: &str) -> Option<Condition<'
     Some(Condition { status: field("/status"), reason: field("/reason"), message: field("/message") })
 }
 
+/// The condition of a type is true.
+pub(super) fn holds(object: &Value, kind: &str) -> bool {
+    condition(object, kind).is_some_and(Condition::is_true)
+}
+
 /// When an event was last seen.
 pub(super) fn last_seen(event: &Value) -> Option<Timestamp> {
     ["/series/lastObservedTime", "/lastTimestamp", "/eventTime", "/metadata/creationTimestamp"]

@@ -73,20 +73,21 @@ impl Snapshot {
         self.vmi.as_ref().and_then(|vmi| vmi.get("spec")).or_else(template)
     }
 
-    /// The claims and data volumes that the guest's volumes name, as (volume, name).
-    pub(super) fn named_sources(&self) -> (Vec<(String, String)>, Vec<(String, String)>) {
+    /// The claims and data volumes that the guest's volumes name, without the objects.
+    pub(super) fn named_sources(&self) -> (Vec<Named>, Vec<Named>) {
         let (mut claims, mut data_volumes) = (Vec::new(), Vec::new());
         for volume in self.spec().into_iter().flat_map(|spec| list(spec, "/volumes")) {
-            let own = text(volume, "/name").unwrap_or_default().to_owned();
+            let own = text(volume, "/name").unwrap_or_default();
+            let named = |name: &str| Named { name: name.to_owned(), volume: own.to_owned(), object: None };
             let claim = ["/persistentVolumeClaim/claimName", "/ephemeral/persistentVolumeClaim/claimName"]
                 .iter()
                 .find_map(|pointer| text(volume, pointer));
             if let Some(claim) = claim {
-                claims.push((own, claim.to_owned()));
+                claims.push(named(claim));
             } else if let Some(data_volume) = text(volume, "/dataVolume/name") {
-                data_volumes.push((own.clone(), data_volume.to_owned()));
+                data_volumes.push(named(data_volume));
                 // A data volume fills the claim of its name.
-                claims.push((own, data_volume.to_owned()));
+                claims.push(named(data_volume));
             }
         }
         (claims, data_volumes)
