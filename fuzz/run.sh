@@ -35,25 +35,33 @@ echo "fuzz: building ${#targets[@]} targets"
 
 # A change is judged by itself and not by luck: CI always begins with the same inputs, everyone else with new ones.
 seed=${FUZZ_SEED:-${CI:+1}}
-passed=0 failed=0
-for target in "${targets[@]}"; do
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+
+run_target() {
+  local target=$1 dictionary
   case $target in
     request) dictionary=request ;;
     selectors) dictionary=selector ;;
     *) dictionary=json ;;
   esac
-  log=$(mktemp)
   mkdir -p "corpus/$target" "artifacts/$target"
   if "$fuzz" run "${options[@]}" "$target" "corpus/$target" "seeds/$target" -- \
-    -seed="${seed:-0}" -max_total_time="$seconds" -dict="dictionaries/$dictionary.dict" -max_len=65536 -timeout=20 -rss_limit_mb=3072 >"$log" 2>&1; then
-    passed=$((passed + 1))
-    echo "fuzz: $target passed: $(grep -aoE 'Done [0-9]+ runs' "$log" | tail -1 | tr 'D' 'd')"
+    -seed="${seed:-0}" -max_total_time="$seconds" -dict="dictionaries/$dictionary.dict" -max_len=65536 -timeout=20 -rss_limit_mb=3072 >"$logs/$target" 2>&1; then
+    echo "fuzz: $target passed: $(grep -aoE 'Done [0-9]+ runs' "$logs/$target" | tail -1 | tr 'D' 'd')"
   else
-    failed=$((failed + 1))
     echo "fuzz: $target FAILED; the end of its output:"
-    tail -n 40 "$log"
+    tail -n 40 "$logs/$target"
+    touch "$logs/$target.failed"
   fi
-  rm -f "$log"
+}
+
+# A target uses one processor.
+for target in "${targets[@]}"; do
+  while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
+  run_target "$target" &
 done
+wait
+failed=$(find "$logs" -name '*.failed' | wc -l) passed=$((${#targets[@]} - $(find "$logs" -name '*.failed' | wc -l)))
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
