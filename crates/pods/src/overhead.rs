@@ -16,9 +16,9 @@ use crate::{Acceleration, LauncherConfig};
 
 const MIB: u64 = 1 << 20;
 
-/// The launcher itself. Assumed: the bound that it is written for, not what it was seen to use.
+/// The launcher itself. Measured: 3.2 MiB alone, 0.8 MiB next to nine others; the rest is for requests and consoles in flight.
 const LAUNCHER: u64 = 8 * MIB;
-/// libvirt in session mode. Measured: 26 MB alone, 16 MB next to a second one.
+/// libvirt in session mode. Measured: 20 to 26 MB alone, 6.6 MB next to nine others.
 const LIBVIRT: u64 = 28 * MIB;
 /// QEMU before the guest runs: code, device models, its heap. Measured: 42 MB.
 const QEMU: u64 = 44 * MIB;

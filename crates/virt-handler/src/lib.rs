@@ -7,6 +7,7 @@
 //! | [`wiring`] | the guest's network inside its pod |
 //! | `host_disks.rs` | disk images in directories of the node |
 //! | `server.rs` | consoles and commands for virt-api |
+//! | `processors.rs` | the processors that guests can have here |
 //! | `node.rs` | labels and heartbeat of the node |
 //!
 //! Everything about a guest that must survive is in its launcher and in its object. A handler that starts finds the launchers'
@@ -17,6 +18,7 @@ mod host_disks;
 pub mod launcher;
 mod node;
 pub mod probe;
+mod processors;
 mod server;
 pub mod vmi;
 pub mod wiring;

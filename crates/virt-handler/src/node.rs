@@ -12,6 +12,8 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use crate::processors::{Processors, processors};
+
 /// Between two heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(60);
 /// Until the next attempt after a failed one.
@@ -20,7 +22,7 @@ const RETRY: Duration = Duration::from_secs(2);
 /// Labels the node and keeps its heartbeat going until told to stop.
 pub(crate) async fn run(client: Client, name: String, facts: NodeFacts, clock: Clock, stop: CancellationToken) {
     let nodes: Api<Node> = Api::all(client);
-    let wanted = labels(&facts, &crate::probe::models().await);
+    let wanted = labels(&facts, &processors(facts.accelerator).await);
     loop {
         let patch = patch(&wanted, &clock.now().to_string());
         let pause = match nodes.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
@@ -42,15 +44,21 @@ fn patch(labels: &BTreeMap<String, String>, now: &str) -> Value {
 }
 
 /// The labels that launcher pods select nodes by.
-fn labels(facts: &NodeFacts, models: &[String]) -> BTreeMap<String, String> {
+fn labels(facts: &NodeFacts, processors: &Processors) -> BTreeMap<String, String> {
     let yes = || "true".to_owned();
     let mut wanted = BTreeMap::from([(labels::NODE_SCHEDULABLE.to_owned(), yes())]);
     wanted.insert(format!("{}amd64", labels::VM_ARCH_PREFIX), yes());
     for machine in &facts.machines {
         wanted.insert(format!("{}{machine}", labels::MACHINE_TYPE_PREFIX), yes());
     }
-    for model in models {
+    for model in &processors.models {
         wanted.insert(format!("{}{model}", labels::CPU_MODEL_PREFIX), yes());
+    }
+    for feature in &processors.features {
+        wanted.insert(format!("{}{feature}", labels::CPU_FEATURE_PREFIX), yes());
+    }
+    if !processors.vendor.is_empty() {
+        wanted.insert(format!("{}{}", labels::CPU_VENDOR_PREFIX, processors.vendor), yes());
     }
     if facts.accelerator == Accelerator::Kvm
         && std::fs::read_to_string("/proc/sys/kernel/sched_rt_runtime_us").is_ok_and(|text| text.trim() == "-1")

@@ -9,7 +9,7 @@ use ferrovirt_domain::{Accelerator, NodeFacts};
 use tokio::process::Command;
 
 /// The emulator.
-const QEMU: &str = "qemu-system-x86_64";
+pub(crate) const QEMU: &str = "qemu-system-x86_64";
 /// How long a processor may take for five instructions.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// What the five instructions make QEMU exit with: `(0x10 << 1) | 1`.
@@ -24,11 +24,6 @@ pub async fn facts() -> NodeFacts {
         machines: machine_types(&output(&["-machine", "help"]).await),
         ..NodeFacts::default()
     }
-}
-
-/// The processors that QEMU can play here.
-pub(crate) async fn models() -> Vec<String> {
-    cpu_models(&output(&["-cpu", "help"]).await)
 }
 
 async fn output(arguments: &[&str]) -> String {
@@ -88,18 +83,6 @@ fn machine_types(help: &str) -> Vec<String> {
     names.into_iter().map(str::to_owned).collect()
 }
 
-/// Names of versionless models.
-fn cpu_models(help: &str) -> Vec<String> {
-    let lines = help.lines().filter_map(|line| line.trim().strip_prefix("x86 "));
-    let names = lines.filter_map(|line| line.split_whitespace().next());
-    let old = [
-        "486", "pentium", "coreduo", "n270", "core2duo", "Conroe", "athlon", "phenom", "qemu", "kvm", "base", "host",
-        "max",
-    ];
-    let names = names.filter(|name| !name.contains("-v") && !old.iter().any(|old| name.starts_with(old)));
-    names.collect::<BTreeSet<_>>().into_iter().map(str::to_owned).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,8 +92,6 @@ mod tests {
         let machines =
             "Supported machines are:\nmicrovm  x\npc-q35-7.2  Standard PC\nq35  Standard PC (alias)\npc  old\n";
         assert_eq!(machine_types(machines), ["pc-q35-7.2", "q35"]);
-        let models = "Available CPUs:\nx86 EPYC  (alias configured by machine type)\nx86 EPYC-v1 AMD\nx86 qemu64 x\n";
-        assert_eq!(cpu_models(models), ["EPYC"]);
     }
 
     #[tokio::test]
