@@ -134,7 +134,7 @@ fn typed<T: DeserializeOwned>(objects: Vec<Value>, wanted: impl Fn(&Value) -> bo
 }
 
 /// The architecture of this machine, which is the local cluster's.
-fn architecture() -> Architecture {
+pub(crate) fn architecture() -> Architecture {
     match std::env::consts::ARCH {
         "aarch64" => Architecture::Arm64,
         "s390x" => Architecture::S390x,

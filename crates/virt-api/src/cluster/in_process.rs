@@ -50,7 +50,8 @@ impl Cluster for InProcess<'_> {
         Box::pin(async move {
             let selector = LabelSelector::parse(selector).map_err(ApiError::internal)?;
             let (group, plural) = kind.resource();
-            let mut objects = self.server.internal(group, "v1", plural, MANAGER)?.list(Some(namespace));
+            let mut objects =
+                self.server.internal(group, "v1", plural, MANAGER)?.list(Some(namespace).filter(|it| !it.is_empty()));
             objects.retain(|object| selector.matches(|key| object["metadata"]["labels"][key].as_str()));
             Ok(objects)
         })
@@ -63,9 +64,9 @@ impl Cluster for InProcess<'_> {
         object: &'a Value,
         dry_run: bool,
     ) -> BoxFuture<'a, ApiResult<Value>> {
-        Box::pin(async move {
-            self.write(Method::POST, &kind.path(namespace, ""), dry_run, "application/json", object).await
-        })
+        Box::pin(
+            async move { self.write(Method::POST, &kind.path(namespace)?, dry_run, "application/json", object).await },
+        )
     }
 
     fn patch<'a>(
@@ -76,7 +77,7 @@ impl Cluster for InProcess<'_> {
         dry_run: bool,
     ) -> BoxFuture<'a, ApiResult<Value>> {
         Box::pin(async move {
-            let mut path = object.kind.path(object.namespace, object.name);
+            let mut path = object.path()?;
             if !subresource.is_empty() {
                 path = format!("{path}/{subresource}");
             }

@@ -3,6 +3,7 @@
 //! On the local cluster [`InProcess`] asks the API server in whose process this runs; on Kubernetes a client does.
 
 mod in_process;
+mod kubernetes;
 
 use std::sync::Arc;
 
@@ -12,11 +13,13 @@ use ferrovirt_api::names::groups;
 use ferrovirt_apiserver::auth::{Attributes, Decision, UserInfo};
 use ferrovirt_apiserver::server::Server;
 use ferrovirt_apiserver::status::{ApiError, ApiResult};
+use ferrovirt_machinery::names;
 use futures::future::BoxFuture;
 use http::StatusCode;
 use serde_json::Value;
 
 pub(crate) use in_process::InProcess;
+pub use kubernetes::Kubernetes;
 
 /// The name under which virt-api's changes are recorded in `managedFields`.
 pub(crate) const MANAGER: &str = "virt-api";
@@ -52,19 +55,24 @@ impl Kind {
         }
     }
 
-    /// The path of the collection, or of one object when it has a name.
-    #[must_use]
-    pub fn path(self, namespace: &str, name: &str) -> String {
+    /// The path of the collection in a namespace, or in all for an empty one.
+    pub(crate) fn path(self, namespace: &str) -> ApiResult<String> {
         let (group, plural) = self.resource();
-        let mut path = if group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{group}/v1") };
-        for part in [if namespace.is_empty() { "" } else { "namespaces" }, namespace, plural, name] {
-            if !part.is_empty() {
-                path.push('/');
-                path.push_str(part);
-            }
+        let base = if group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{group}/v1") };
+        match namespace {
+            "" => Ok(format!("{base}/{plural}")),
+            namespace => Ok(format!("{base}/namespaces/{}/{plural}", segment(namespace)?)),
         }
-        path
     }
+}
+
+/// A name that can stand in a path. Names come from callers, and these requests are made with rights that callers do not have:
+/// one with a slash in it would be another object.
+fn segment(name: &str) -> ApiResult<&str> {
+    if names::dns_subdomain(name).is_empty() {
+        return Ok(name);
+    }
+    Err(ApiError::bad_request(format!("\"{name}\" is no name of an object")))
 }
 
 /// One object of a kind.
@@ -76,6 +84,13 @@ pub struct Object<'a> {
     pub namespace: &'a str,
     /// Its name.
     pub name: &'a str,
+}
+
+impl Object<'_> {
+    /// Its path.
+    pub(crate) fn path(&self) -> ApiResult<String> {
+        Ok(format!("{}/{}", self.kind.path(self.namespace)?, segment(self.name)?))
+    }
 }
 
 /// The cluster, as virt-api uses it.
@@ -136,10 +151,25 @@ fn oldest(objects: Vec<Value>) -> Configuration {
 mod tests {
     use super::*;
 
+    fn path(kind: Kind, namespace: &str, name: &str) -> Option<String> {
+        Object { kind, namespace, name }.path().ok()
+    }
+
     #[test]
     fn paths_are_those_of_the_api() {
-        assert_eq!(Kind::Pod.path("a", ""), "/api/v1/namespaces/a/pods");
-        assert_eq!(Kind::Node.path("", "n"), "/api/v1/nodes/n");
-        assert_eq!(Kind::Machine.path("a", "b"), "/apis/kubevirt.io/v1/namespaces/a/virtualmachines/b");
+        assert_eq!(Kind::Pod.path("a").unwrap(), "/api/v1/namespaces/a/pods");
+        assert_eq!(Kind::Configuration.path("").unwrap(), "/apis/kubevirt.io/v1/kubevirts");
+        assert_eq!(path(Kind::Node, "", "n").unwrap(), "/api/v1/nodes/n");
+        let machine = "/apis/kubevirt.io/v1/namespaces/a/virtualmachines/b.c-1";
+        assert_eq!(path(Kind::Machine, "a", "b.c-1").unwrap(), machine);
+    }
+
+    #[test]
+    fn a_name_cannot_lead_elsewhere() {
+        for hostile in ["", ".", "..", "a/b", "../x", "a%2Fb", "a?b", "a#b", "a b", "A", "a\n", "-a", &"a".repeat(254)]
+        {
+            assert_eq!(path(Kind::Guest, "a", hostile), None, "{hostile}");
+        }
+        assert_eq!(path(Kind::Guest, "a/../b", "c"), None);
     }
 }

@@ -15,6 +15,8 @@ mod power_tests;
 mod preconditions;
 mod wanted;
 
+pub(crate) use self::wanted::resources;
+
 use std::sync::Arc;
 
 use ferrovirt_api::names::groups;
@@ -22,7 +24,7 @@ use ferrovirt_api::{VirtualMachineInstance, decode};
 use ferrovirt_apiserver::auth::Attributes;
 use ferrovirt_apiserver::auth::rbac::forbidden_message;
 use ferrovirt_apiserver::http::body::{self, RequestBody};
-use ferrovirt_apiserver::http::info::ResourcePath;
+use ferrovirt_apiserver::http::info::{RequestInfo, ResourcePath};
 use ferrovirt_apiserver::http::negotiate::Output;
 use ferrovirt_apiserver::http::respond::{self, Answer};
 use ferrovirt_apiserver::identity;
@@ -70,9 +72,7 @@ impl Subresources {
         let path = call.path()?.clone();
         let target = wanted::parse(&call.method, &path)?;
         match target {
-            Target::Version => return Ok(object(&version())),
-            Target::Health => return Ok(object(&json!({"apiserver": {"connectivity": "ok"}}))),
-            Target::GuestFs => return Err(no_guestfs()),
+            Target::Version | Target::Health | Target::GuestFs => return anybodys(&target),
             _ => authorize(cluster, &call, &path).await?,
         }
         let machine = Machine { cluster, namespace: &path.namespace, name: &path.name };
@@ -102,7 +102,7 @@ impl Subresources {
             }
             Target::Expand => Ok(object(&expand::expand_given(&body::read(body).await?, &path.namespace)?)),
             Target::NotYet(kind, instead) => Err(not_yet(cluster, kind, &path, instead).await),
-            Target::Version | Target::Health | Target::GuestFs => Err(ApiError::no_such_resource()),
+            Target::Version | Target::Health | Target::GuestFs => anybodys(&target),
         }
     }
 
@@ -145,12 +145,35 @@ impl Subresources {
 
 impl Mount for Subresources {
     fn resources(&self) -> Vec<Value> {
-        wanted::resources()
+        resources()
     }
 
     fn serve<'a>(&'a self, server: &'a Arc<Server>, call: Call, body: RequestBody) -> BoxFuture<'a, ApiResult<Answer>> {
         Box::pin(async move { self.answer(&InProcess { server }, call, body).await })
     }
+}
+
+/// What needs no right.
+fn anybodys(target: &Target) -> ApiResult<Answer> {
+    match target {
+        Target::Version => Ok(object(&version())),
+        Target::Health => Ok(object(&health())),
+        _ => Err(no_guestfs()),
+    }
+}
+
+/// What anybody gets at a path without saying who it is; `None` where that is needed.
+pub(crate) fn open(path: &str) -> Option<ApiResult<Answer>> {
+    let info = RequestInfo::parse(&Method::GET, path, &[]);
+    let resource = info.resource.as_ref().filter(|_| is_ours(&info))?;
+    let target = wanted::parse(&Method::GET, resource).ok()?;
+    matches!(target, Target::Version | Target::Health | Target::GuestFs).then(|| anybodys(&target))
+}
+
+/// Whether a request is about a resource that is served here.
+pub(crate) fn is_ours(info: &RequestInfo) -> bool {
+    let resource = info.resource.as_ref();
+    resource.is_some_and(|path| path.group == groups::SUBRESOURCES && VERSIONS.contains(&path.version.as_str()))
 }
 
 /// Refuses callers without the right to exactly this subresource of exactly this object. The API server in front looks at the
@@ -284,8 +307,13 @@ fn object(value: &Value) -> Answer {
     respond::object(StatusCode::OK, &Output::JSON, value)
 }
 
+/// As KubeVirt says it.
+pub(crate) fn health() -> Value {
+    json!({"apiserver": {"connectivity": "ok"}})
+}
+
 /// The API's version first, because clients compare theirs with it; ours behind the plus.
-fn version() -> Value {
+pub(crate) fn version() -> Value {
     let version = concat!("v1.9.0+ferrovirt.", env!("CARGO_PKG_VERSION"));
     let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
     json!({

@@ -270,7 +270,7 @@ pub(super) fn refuse_options(query: &Query, names: &[&str]) -> ApiResult<()> {
 }
 
 /// The `APIResourceList` entries.
-pub(super) fn resources() -> Vec<Value> {
+pub(crate) fn resources() -> Vec<Value> {
     let entry = |name: &str, namespaced: bool, kind: &str, verb: &str| json!({"name": name, "singularName": "", "namespaced": namespaced, "kind": kind, "verbs": [verb]});
     let of = |kind: Kind, word: &str, verb: &str| {
         let name = if kind == Kind::Machine { "VirtualMachine" } else { "VirtualMachineInstance" };

@@ -1,6 +1,5 @@
 //! Requests that are answered once: commands, facts of the agent, screenshots, the version; and who may ask.
 
-use ferrovirt_apiserver::auth::UserInfo;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -70,41 +69,6 @@ async fn a_screenshot_is_a_picture() {
     assert_eq!(shot, (200, json!("pixels")));
     let (code, _) = cluster.ask(admin(), Method::GET, &path("a", "vnc/screenshot?moveCursor=true"), &Value::Null).await;
     assert_eq!(code, 400);
-}
-
-#[tokio::test]
-async fn roles_say_who_may_what() {
-    let cluster = Cluster::start().await;
-    let _handler = Handler::start(cluster.directory.path());
-    cluster.guest("a", "Running", &["AgentConnected"]).await;
-    let bindings = cluster.server.internal("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "test").unwrap();
-    for role in ["view", "edit"] {
-        let binding = json!({
-            "metadata": {"name": role},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": format!("kubevirt.io:{role}")},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": role}],
-        });
-        bindings.create(binding).await.unwrap();
-    }
-    let user = |name: &str| UserInfo::new(name, ["system:authenticated"]);
-    let ask = async |name: &str, method: Method, wanted: &str| {
-        cluster.ask(user(name), method, &path("a", wanted), &Value::Null).await.0
-    };
-    // The roles arrive with the store's events.
-    while ask("edit", Method::PUT, "unfreeze").await == 403 {
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(ask("view", Method::GET, "guestosinfo").await, 200);
-    assert_eq!(ask("view", Method::PUT, "unfreeze").await, 403);
-    assert_eq!(ask("view", Method::GET, "console").await, 403);
-    assert_eq!(ask("edit", Method::GET, "console").await, 400, "allowed, but this is no websocket");
-    assert_eq!(ask("nobody", Method::GET, "guestosinfo").await, 403);
-    let (code, version) = cluster.ask(user("nobody"), Method::GET, &format!("{BASE}/version"), &Value::Null).await;
-    assert_eq!(code, 200);
-    assert!(version["gitVersion"].as_str().unwrap().starts_with("v1.9.0"), "{version}");
-    assert_eq!(cluster.ask(user("nobody"), Method::GET, &format!("{BASE}/healthz"), &Value::Null).await.0, 200);
-    let anonymous = cluster.ask(UserInfo::anonymous(), Method::GET, &format!("{BASE}/version"), &Value::Null).await;
-    assert_eq!(anonymous.0, 403);
 }
 
 #[tokio::test]

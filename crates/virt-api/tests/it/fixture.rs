@@ -36,7 +36,7 @@ pub(crate) fn admin() -> UserInfo {
 pub(crate) struct Cluster {
     pub(crate) server: Arc<Server>,
     pub(crate) directory: tempfile::TempDir,
-    stop: CancellationToken,
+    pub(crate) stop: CancellationToken,
 }
 
 impl Drop for Cluster {
@@ -46,7 +46,16 @@ impl Drop for Cluster {
 }
 
 impl Cluster {
+    /// With virt-api in the server's process.
     pub(crate) async fn start() -> Self {
+        let cluster = Self::without_virt_api().await;
+        let handlers = LocalHandlers::new(cluster.directory.path().join("nodes"));
+        ferrovirt_virt_api::install(&cluster.server, handlers).await.unwrap();
+        cluster
+    }
+
+    /// With our kinds and nothing that knows them.
+    pub(crate) async fn without_virt_api() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let stop = CancellationToken::new();
         let (server, _) =
@@ -60,7 +69,6 @@ impl Cluster {
                 tokio::task::yield_now().await;
             }
         }
-        ferrovirt_virt_api::install(&server, LocalHandlers::new(directory.path().join("nodes"))).await.unwrap();
         Self { server, directory, stop }
     }
 
@@ -92,6 +100,52 @@ impl Cluster {
             guest["status"]["conditions"] = json!(conditions);
         };
         guests.change(&Place::new("default", name), "", change).await.unwrap()
+    }
+
+    /// Makes a user with one of our roles.
+    pub(crate) async fn user(&self, role: &str) -> UserInfo {
+        let bindings = self.server.internal("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "test").unwrap();
+        let binding = json!({
+            "metadata": {"name": role},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": format!("kubevirt.io:{role}")},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": role}],
+        });
+        bindings.create(binding).await.unwrap();
+        let user = UserInfo::new(role, ["system:authenticated"]);
+        // Roles arrive with the store's events; this is the last of those that the user gets.
+        let policies = "/apis/migrations.kubevirt.io/v1alpha1/migrationpolicies";
+        let migrations = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancemigrations";
+        let probe = if role == "migrate" { migrations } else { policies };
+        while self.ask(user.clone(), Method::GET, probe, &Value::Null).await.0 == 403 {
+            tokio::task::yield_now().await;
+        }
+        user
+    }
+
+    /// A launcher pod of a guest on node `node1`.
+    pub(crate) async fn launcher(&self, guest: &Value) -> String {
+        let name = format!("virt-launcher-{}", guest["metadata"]["name"].as_str().unwrap());
+        let accounts = self.server.internal("", "v1", "serviceaccounts", "test").unwrap();
+        while accounts.get("default", "default").is_none() {
+            tokio::task::yield_now().await;
+        }
+        let pod = json!({
+            "metadata": {
+                "name": name, "namespace": "default",
+                "labels": {"kubevirt.io": "virt-launcher", "kubevirt.io/created-by": guest["metadata"]["uid"]},
+                "annotations": {"kubevirt.io/domain": guest["metadata"]["name"]},
+                "ownerReferences": [{
+                    "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": guest["metadata"]["name"],
+                    "controller": true, "uid": guest["metadata"]["uid"],
+                }],
+            },
+            "spec": {"nodeName": "node1", "containers": [{"name": "compute", "image": "a"}]},
+        });
+        let pods = self.server.internal("", "v1", "pods", "test").unwrap();
+        pods.create(pod).await.unwrap();
+        let running = |pod: &mut Value| pod["status"] = json!({"phase": "Running", "podIP": "127.0.0.1"});
+        pods.change(&Place::new("default", &name), "status", running).await.unwrap();
+        name
     }
 
     /// A virtual machine with that run strategy.

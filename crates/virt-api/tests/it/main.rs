@@ -4,6 +4,9 @@
 
 mod admission;
 mod commands;
+mod evictions;
 mod fixture;
 mod machines;
+mod rights;
+mod standalone;
 mod streams;

@@ -132,23 +132,7 @@ async fn reachable(cluster: &Cluster) {
     let claim =
         |guest: &mut Value| guest["status"]["interfaces"] = json!([{"name": "default", "ipAddress": "192.0.2.1"}]);
     guests.change(&Place::new("default", "a"), "", claim).await.unwrap();
-    let pods = cluster.server.internal("", "v1", "pods", "test").unwrap();
-    let account = cluster.server.internal("", "v1", "serviceaccounts", "test").unwrap();
-    while account.get("default", "default").is_none() {
-        tokio::task::yield_now().await;
-    }
-    let pod = json!({
-        "metadata": {"name": "virt-launcher-a", "namespace": "default", "labels": {
-            "kubevirt.io/created-by": guest["metadata"]["uid"],
-        }, "ownerReferences": [{
-            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "a", "controller": true,
-            "uid": guest["metadata"]["uid"],
-        }]},
-        "spec": {"nodeName": "node1", "containers": [{"name": "compute", "image": "a"}]},
-    });
-    pods.create(pod).await.unwrap();
-    let address = |pod: &mut Value| pod["status"] = json!({"phase": "Running", "podIP": Ipv4Addr::LOCALHOST});
-    pods.change(&Place::new("default", "virt-launcher-a"), "status", address).await.unwrap();
+    cluster.launcher(&guest).await;
 }
 
 #[tokio::test]
