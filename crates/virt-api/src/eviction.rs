@@ -113,11 +113,11 @@ pub(crate) async fn admit(
     eviction: &Value,
     dry_run: bool,
 ) -> Result<(), Denial> {
-    let pod = match cluster.get(Object { kind: Kind::Pod, namespace, name }).await {
-        Ok(Some(pod)) => pod,
-        // The eviction itself will say what is wrong.
-        Ok(None) | Err(_) => return Ok(()),
-    };
+    // Not knowing whose pod it is, nobody may end it.
+    let found = cluster.get(Object { kind: Kind::Pod, namespace, name }).await;
+    let found = found.map_err(|error| Denial::new(format!("kubevirt failed getting the pod: {error}")))?;
+    // The eviction itself will say that it is missing.
+    let Some(pod) = found else { return Ok(()) };
     match role(&pod) {
         Some(HOTPLUG) => admit_hotplug(cluster, namespace, &pod).await,
         Some(LAUNCHER) if !is_over(&pod) => {
