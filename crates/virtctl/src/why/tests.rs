@@ -16,11 +16,13 @@ fn ago(seconds: i64) -> String {
 }
 
 fn vm(strategy: &str, status: Value) -> Value {
-    json!({
-        "metadata": {"name": "web", "namespace": "shop", "creationTimestamp": ago(3600), "finalizers": ["kubevirt.io/virtualMachineControllerFinalize"]},
+    let finalizers = ["kubevirt.io/virtualMachineControllerFinalize"];
+    let mut vm = json!({
+        "metadata": {"name": "web", "namespace": "shop", "creationTimestamp": ago(3600), "finalizers": finalizers},
         "spec": {"runStrategy": strategy, "template": {"spec": spec()}},
-        "status": status,
-    })
+    });
+    vm["status"] = status;
+    vm
 }
 
 fn spec() -> Value {
@@ -36,15 +38,20 @@ fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
 }
 
 fn vmi(phase: &str, conditions: Value) -> Value {
-    json!({
-        "metadata": {"name": "web", "namespace": "shop", "uid": "u", "creationTimestamp": ago(3500), "finalizers": ["kubevirt.io/foregroundDeleteVirtualMachine"]},
+    let finalizers = ["kubevirt.io/foregroundDeleteVirtualMachine"];
+    let mut vmi = json!({
+        "metadata": {
+            "name": "web", "namespace": "shop", "uid": "u", "creationTimestamp": ago(3500), "finalizers": finalizers,
+        },
         "spec": spec(),
         "status": {
-            "phase": phase, "nodeName": "n1", "conditions": conditions,
+            "phase": phase, "nodeName": "n1",
             "phaseTransitionTimestamps": [{"phase": phase, "phaseTransitionTimestamp": ago(3400)}],
             "interfaces": [{"name": "default", "ipAddress": "10.0.0.7"}],
         },
-    })
+    });
+    vmi["status"]["conditions"] = conditions;
+    vmi
 }
 
 fn pod(phase: &str) -> Value {
@@ -283,7 +290,7 @@ fn guests() -> Vec<(&'static str, Snapshot)> {
     };
     let leaving = |seconds: i64, phase: &str| {
         changed(on(phase, json!([])), |seen| {
-            seen.vmi.as_mut().unwrap()["metadata"]["deletionTimestamp"] = json!(ago(seconds))
+            seen.vmi.as_mut().unwrap()["metadata"]["deletionTimestamp"] = json!(ago(seconds));
         })
     };
     vec![
@@ -326,7 +333,7 @@ fn guests() -> Vec<(&'static str, Snapshot)> {
         (
             "no address",
             changed(on("Running", json!([ready()])), |seen| {
-                seen.vmi.as_mut().unwrap()["status"]["interfaces"] = json!([])
+                seen.vmi.as_mut().unwrap()["status"]["interfaces"] = json!([]);
             }),
         ),
         ("panicked", failed("the guest panicked")),
@@ -342,7 +349,7 @@ fn guests() -> Vec<(&'static str, Snapshot)> {
         (
             "pod vanished",
             changed(on("Failed", json!([])), |seen| {
-                seen.vmi.as_mut().unwrap()["status"]["reason"] = json!("PodNotExists")
+                seen.vmi.as_mut().unwrap()["status"]["reason"] = json!("PodNotExists");
             }),
         ),
         ("shut itself down", on("Succeeded", json!([]))),
