@@ -73,7 +73,7 @@ async fn answer(guests: &Guests, request: Request<Incoming>) -> Answer {
         return error(StatusCode::NOT_FOUND, &format!("{} does not run on this node", key.as_str()));
     };
     let answered = match (request.method(), wanted) {
-        (&Method::GET, "console") => return stream(&*launcher, "console", request).await,
+        (&Method::GET, "console") => return stream(&*launcher, console(request.uri().query()), request).await,
         (&Method::GET, "vnc") => return stream(&*launcher, "vnc", request).await,
         (&Method::GET, "vnc/screenshot") => read(&*launcher, "screenshot").await,
         (&Method::GET, "guestosinfo") => read(&*launcher, "guest/info").await,
@@ -93,6 +93,17 @@ fn launcher(guests: &Guests, key: &ObjectKey) -> Option<Arc<dyn Launcher>> {
     let vmi = guests.vmis.get_key(key)?;
     let pod = guests.pod_of(&vmi)?;
     guests.followers.get(pod.metadata.uid.as_deref()?).launcher
+}
+
+/// The console itself, or a look at what the guest wrote there: so far, from now on, or both.
+fn console(query: Option<&str>) -> &'static str {
+    let is_on = |option: &str| query.is_some_and(|query| query.split('&').any(|part| part == option));
+    match (is_on("log=true"), is_on("watch=true")) {
+        (false, false) => "console",
+        (true, false) => "console?log=true",
+        (false, true) => "console?watch=true",
+        (true, true) => "console?log=true&watch=true",
+    }
 }
 
 async fn command(wanted: &str, request: Request<Incoming>) -> Result<Command, Answer> {
@@ -166,6 +177,14 @@ fn error(code: StatusCode, message: &str) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_console_is_taken_or_watched() {
+        assert_eq!(console(None), "console");
+        assert_eq!(console(Some("log=false")), "console");
+        assert_eq!(console(Some("watch=true")), "console?watch=true");
+        assert_eq!(console(Some("watch=true&log=true&x=1")), "console?log=true&watch=true");
+    }
 
     #[test]
     fn paths_name_a_guest_and_a_wish() {

@@ -74,6 +74,12 @@ pub enum Refused {
     /// A stream needs an upgrade.
     #[error("this call needs the headers \"Connection: Upgrade\" and \"Upgrade: plain\"")]
     NoUpgrade,
+    /// There is no record of what the guest wrote.
+    #[error("the guest's console is not recorded (spec.domain.devices.logSerialConsole is false?): {0}")]
+    NoSerialLog(#[source] std::io::Error),
+    /// Viewers cost memory.
+    #[error("{0} viewers watch the console already")]
+    TooManyViewers(usize),
 }
 
 impl Refused {
@@ -102,6 +108,8 @@ impl Refused {
             Self::Libvirt(_) => (StatusCode::INTERNAL_SERVER_ERROR, "LibvirtFailed"),
             Self::Socket { .. } => (StatusCode::SERVICE_UNAVAILABLE, "NoSocket"),
             Self::NoUpgrade => (StatusCode::UPGRADE_REQUIRED, "NoUpgrade"),
+            Self::NoSerialLog(_) => (StatusCode::CONFLICT, "NoSerialLog"),
+            Self::TooManyViewers(_) => (StatusCode::CONFLICT, "TooManyViewers"),
         }
     }
 

@@ -19,10 +19,11 @@ use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::guest::Guest;
 use crate::refusal::Refused;
+use crate::serial_log::View;
 use crate::start::Starter;
 use crate::{archive, daemon, operations, streams};
 
@@ -30,6 +31,9 @@ use crate::{archive, daemon, operations, streams};
 const REQUEST_MAX: usize = 8 * 1024 * 1024;
 /// A capability cache has a few hundred KiB.
 const ARCHIVE_MAX: usize = 32 * 1024 * 1024;
+
+/// How many may watch the console at a time.
+const VIEWERS: usize = 16;
 
 /// A body.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -41,12 +45,14 @@ pub type Answer = Response<Body>;
 pub struct Server {
     guest: Arc<Guest>,
     starter: Arc<Starter>,
+    /// Seats for those who watch the console.
+    viewers: Arc<Semaphore>,
 }
 
 impl Server {
     /// Serves requests about `guest`.
     pub fn new(guest: Arc<Guest>, starter: Arc<Starter>) -> Arc<Self> {
-        Arc::new(Self { guest, starter })
+        Arc::new(Self { guest, starter, viewers: Arc::new(Semaphore::new(VIEWERS)) })
     }
 
     /// Makes the socket. One that is left from before is replaced.
@@ -107,9 +113,13 @@ impl Server {
             (&Method::GET, "guest/users") => Ok(json(&guest.details().users)),
             (&Method::GET, "guest/filesystems") => Ok(json(&guest.details().filesystems)),
             (&Method::GET, "screenshot") => screenshot(guest).await,
-            (&Method::GET, "console") => {
-                streams::upgrade(guest, paths::serial_socket(&guest.identity.uid), request).await
-            }
+            (&Method::GET, "console") => match View::parse(request.uri().query()) {
+                Some(view) => {
+                    let seat = self.viewers.clone().try_acquire_owned();
+                    streams::view(guest, view, seat.map_err(|_| Refused::TooManyViewers(VIEWERS))?, request)
+                }
+                None => streams::upgrade(guest, paths::serial_socket(&guest.identity.uid), request).await,
+            },
             (&Method::GET, "vnc") => streams::upgrade(guest, paths::vnc_socket(&guest.identity.uid), request).await,
             (&Method::POST, order) => {
                 let order = order.to_owned();

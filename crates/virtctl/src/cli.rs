@@ -97,10 +97,14 @@ enum Command {
     Why(why::Args),
     /// Connect to the serial console of a guest.
     ///
-    /// Type Ctrl-] to leave it. Only one can type: whoever connects last, and the one before is told.
+    /// Type Ctrl-] to leave it. Only one can type: whoever connects last, and the one before is told. Any number may watch, and what the
+    /// guest wrote since its boot is kept: the first 256 KiB and the last MiB at least.
     #[command(after_long_help = examples!(
         "virtctl console web"
         "virtctl console web --timeout=1      # wait one minute at most for the guest to run"
+        "virtctl console web --log            # what the guest wrote since its boot"
+        "virtctl console web --log --follow   # the same, and what it writes from now on"
+        "virtctl console web --watch          # only look, while another types"
     ))]
     Console(console::Args),
     /// Open ports of a guest on this machine.

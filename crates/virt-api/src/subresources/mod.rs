@@ -122,8 +122,9 @@ impl Subresources {
         match wanted {
             Wanted::Stream(stream) => {
                 wanted::refuse_options(&call.query, &["preserveSession"])?;
+                let stream = wanted::stream_path(stream, &call.query)?;
                 let client = Asked::parse(&mut call)?;
-                let stream = guest.stream(stream.as_str()).await.map_err(|error| failure(name, &error))?;
+                let stream = guest.stream(&stream).await.map_err(|error| failure(name, &error))?;
                 client.join(stream, STREAM_ENDED)
             }
             Wanted::PortForward(port) => forward(cluster, vmi, port, call).await,

@@ -260,6 +260,21 @@ fn port(text: &str) -> ApiResult<Port> {
     Ok(Port { number, protocol })
 }
 
+/// What virt-handler is asked for. A console has two options of our own: `log` shows what the guest wrote so far, `watch` what it
+/// writes from now on; neither takes the console from anybody.
+pub(super) fn stream_path(stream: GuestStream, query: &Query) -> ApiResult<String> {
+    let is_on = |name: &&str| query.get(name).is_some_and(|value| value == "true");
+    let on: Vec<String> =
+        ["log", "watch"].iter().filter(|name| is_on(name)).map(|name| format!("{name}=true")).collect();
+    match stream {
+        GuestStream::Vnc if !on.is_empty() => {
+            Err(ApiError::bad_request(format!("the display has no option {}: only the console has", on.join(", "))))
+        }
+        _ if on.is_empty() => Ok(stream.as_str().to_owned()),
+        _ => Ok(format!("{}?{}", stream.as_str(), on.join("&"))),
+    }
+}
+
 /// Options that are not supported are refused when they are turned on.
 pub(super) fn refuse_options(query: &Query, names: &[&str]) -> ApiResult<()> {
     let on = |name: &&&str| query.get(name).is_some_and(|value| value != "false");
@@ -390,6 +405,16 @@ mod tests {
             let info = RequestInfo::parse(&Method::GET, &path, &[]);
             assert_eq!(below_name(&info.resource.unwrap()), subresource);
         }
+    }
+
+    #[test]
+    fn only_a_console_is_watched() {
+        let query = |names: &[&str]| Query(names.iter().map(|name| ((*name).to_owned(), "true".to_owned())).collect());
+        let path = |stream, names: &[&str]| stream_path(stream, &query(names)).map_err(|error| error.code().as_u16());
+        assert_eq!(path(GuestStream::Console, &[]).unwrap(), "console");
+        assert_eq!(path(GuestStream::Console, &["watch", "log", "other"]).unwrap(), "console?log=true&watch=true");
+        assert_eq!(path(GuestStream::Vnc, &["other"]).unwrap(), "vnc");
+        assert_eq!(path(GuestStream::Vnc, &["watch"]), Err(400));
     }
 
     #[test]

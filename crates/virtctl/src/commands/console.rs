@@ -8,7 +8,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use crate::cluster::Cluster;
 use crate::progress::Progress;
-use crate::session::Session;
+use crate::session::{Session, Socket};
 use crate::stream::{self, Ended};
 use crate::target::{Kind, Target};
 use crate::until::{until, within};
@@ -25,6 +25,27 @@ pub(crate) struct Args {
     /// Minutes to wait for the guest to run.
     #[arg(long, value_name = "MINUTES", default_value_t = 5)]
     timeout: u64,
+    /// Print what the guest wrote since its boot, and leave the console to whoever has it.
+    #[arg(long)]
+    log: bool,
+    /// After --log, go on with what the guest writes.
+    #[arg(short, long, requires = "log")]
+    follow: bool,
+    /// Only look: any number may watch while one types.
+    #[arg(short, long)]
+    watch: bool,
+}
+
+impl Args {
+    /// The query of the stream; none for the console itself.
+    fn query(&self) -> &'static str {
+        match (self.log, self.watch || self.follow) {
+            (false, false) => "",
+            (true, false) => "?log=true",
+            (false, true) => "?watch=true",
+            (true, true) => "?log=true&watch=true",
+        }
+    }
 }
 
 /// A terminal that hands every key on as it is typed, until this is dropped.
@@ -82,23 +103,37 @@ async fn running(session: &Session, name: &str, patience: Duration) -> anyhow::R
     progress.during(within(patience, what, watched)).await
 }
 
-/// `virtctl console`: copies both ways until the user leaves or the guest ends.
+/// `virtctl console`
 pub(crate) async fn run(cluster: &Cluster, args: &Args) -> anyhow::Result<()> {
     let name = Target::guest(&args.name)?;
     let session = cluster.session().await?;
     running(&session, &name, Duration::from_secs(args.timeout * 60)).await?;
-    let path = Session::subresource(&session.namespace, Kind::Guest.resource(), &name, "console");
+    let what = format!("console{}", args.query());
+    let path = Session::subresource(&session.namespace, Kind::Guest.resource(), &name, &what);
     let socket = session.stream(&path).await?;
+    if args.query().is_empty() { attach(socket, &name).await } else { view(socket, args, &name).await }
+}
+
+/// Copies both ways until the user leaves or the guest ends.
+async fn attach(socket: Socket, name: &str) -> anyhow::Result<()> {
     eprintln!("Successfully connected to {name} console. Press Ctrl+] or Ctrl+5 to exit console.\r");
     let terminal = RawTerminal::enter();
     let ended = stream::copy(socket, tokio::io::stdin(), tokio::io::stdout(), until_escape).await;
     drop(terminal);
-    match ended? {
-        Ended::Here => Ok(()),
-        Ended::There(reason) => {
-            let reason = if reason.is_empty() { "the connection was lost" } else { &reason };
-            eprintln!("\nThe connection ended: {reason}");
-            Ok(())
-        }
+    if let Ended::There(reason) = ended? {
+        let reason = if reason.is_empty() { "the connection was lost" } else { &reason };
+        eprintln!("\nThe connection ended: {reason}");
     }
+    Ok(())
+}
+
+/// Shows the guest's output; nothing is sent.
+async fn view(socket: Socket, args: &Args, name: &str) -> anyhow::Result<()> {
+    if args.watch && std::io::stderr().is_terminal() {
+        eprintln!("Watching the console of {name}. Press Ctrl+C to leave.");
+    }
+    // An input that never ends and never has anything.
+    let (silent, _open) = tokio::io::simplex(1);
+    stream::copy(socket, silent, tokio::io::stdout(), stream::everything).await?;
+    Ok(())
 }

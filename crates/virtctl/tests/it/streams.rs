@@ -22,6 +22,25 @@ async fn a_console_is_typed_into_until_the_guest_ends() {
 }
 
 #[tokio::test]
+async fn a_console_is_watched_without_typing() {
+    let cluster = Cluster::start().await;
+    start_handler(cluster.directory.path());
+    cluster.guest("web", "Running", &[]).await;
+    for (flags, query) in [
+        (["--log", "--log"], "log=true"),
+        (["--watch", "--watch"], "watch=true"),
+        (["--log", "--follow"], "log=true&watch=true"),
+    ] {
+        let mut program = cluster.command(&["console", "web", flags[0]]);
+        if flags[1] != flags[0] {
+            program.arg(flags[1]);
+        }
+        let mut program = program.spawn().unwrap();
+        assert_eq!(first_line(&mut program).await, format!("guest[{query}]"));
+    }
+}
+
+#[tokio::test]
 async fn a_console_is_left_by_its_key() {
     let cluster = Cluster::start().await;
     start_handler(cluster.directory.path());
@@ -56,7 +75,9 @@ async fn reachable(cluster: &Cluster) {
         tokio::task::yield_now().await;
     }
     let pod = json!({
-        "metadata": {"name": "virt-launcher-web", "namespace": "default", "ownerReferences": [{
+        "metadata": {"name": "virt-launcher-web", "namespace": "default", "labels": {
+            "kubevirt.io/created-by": guest["metadata"]["uid"],
+        }, "ownerReferences": [{
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "web", "controller": true,
             "uid": guest["metadata"]["uid"],
         }]},
@@ -126,9 +147,15 @@ async fn datagrams_are_carried() {
     let line = first_line(&mut program).await;
     let local = line.strip_prefix("forwarding udp ").unwrap().split(' ').next().unwrap().to_owned();
     let client = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    client.send_to(b"ping", &local).await.unwrap();
     let mut buffer = [0; 16];
-    let (length, from) = service.recv_from(&mut buffer).await.unwrap();
+    // Datagrams may be lost, so they are sent until one arrives.
+    let mut again = tokio::time::interval(std::time::Duration::from_millis(200));
+    let (length, from) = loop {
+        tokio::select! {
+            received = service.recv_from(&mut buffer) => break received.unwrap(),
+            _ = again.tick() => drop(client.send_to(b"ping", &local).await.unwrap()),
+        }
+    };
     service.send_to(&buffer[..length].to_ascii_uppercase(), from).await.unwrap();
     let (length, _) = client.recv_from(&mut buffer).await.unwrap();
     assert_eq!(&buffer[..length], b"PING");
