@@ -63,6 +63,30 @@ pub const ROOT: &str = "Root";
 pub const ALIGN_CPUS: &str = "AlignCPUs";
 /// Guests may use files of their node as disks.
 pub const HOST_DISK: &str = "HostDisk";
+/// Guests may have an Ignition configuration.
+pub const IGNITION: &str = "ExperimentalIgnitionSupport";
+/// Guests may have hook containers.
+pub const SIDECAR: &str = "Sidecar";
+/// Guests may have a virtual socket to their host.
+pub const VSOCK: &str = "VSOCK";
+/// Guests may say what a reboot does.
+pub const REBOOT_POLICY: &str = "RebootPolicy";
+/// Guests may reserve memory for their hypervisor.
+pub const RESERVED_OVERHEAD: &str = "ReservedOverheadMemlock";
+/// Interfaces may forward ranges of ports.
+pub const PORT_RANGES: &str = "PortRangesSpec";
+/// Volumes are plugged by editing the machine; CD drives may be empty.
+pub const DECLARATIVE_HOTPLUG: &str = "DeclarativeHotplugVolumes";
+/// Guests may move between clusters.
+pub const DECENTRALIZED_MIGRATION: &str = "DecentralizedLiveMigration";
+/// Moves that do not get anywhere are noticed.
+pub const STALL_DETECTION: &str = "MigrationStallDetection";
+
+/// Off unless turned on, and about to go.
+pub const DEPRECATED: &[&str] =
+    &["DockerSELinuxMCSWorkaround", "MultiArchitecture", "DisableMDEVConfiguration", "HotplugVolumes"];
+/// Gone: turning them on does nothing.
+pub const DISCONTINUED: &[&str] = &["ExperimentalVirtiofsSupport", "Passt", "Macvtap", "PasstIPStackMigration"];
 
 /// Whether a feature is on.
 #[must_use]

@@ -52,7 +52,8 @@ fn disk(disk: &mut Disk, architecture: Architecture) {
         target.bus.get_or_insert(usual);
     }
     if let Some(target) = &mut disk.lun {
-        target.bus.get_or_insert(usual);
+        // KubeVirt says sata here, which no hypervisor can do: the guest would never start.
+        target.bus.get_or_insert(DiskBus::Scsi);
     }
     if let Some(target) = &mut disk.cdrom {
         target.bus.get_or_insert(usual);

@@ -12,6 +12,9 @@ use crate::vmi::{
 /// Tries before a Windows guest gives way to the hypervisor; fewer is not allowed.
 const SPINLOCK_RETRIES: u32 = 4096;
 
+/// Makes another number of a random one.
+const SERIAL_MASK: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c834;
+
 /// The guest's architecture, which everything else depends on.
 pub(super) fn architecture(
     spec: &mut VirtualMachineInstanceSpec,
@@ -29,11 +32,8 @@ pub(super) fn fill(
     architecture: Architecture,
     inputs: &Inputs,
 ) {
+    fill_type(spec, cluster, architecture);
     let domain = &mut spec.domain;
-    let kind = &mut domain.machine.get_or_insert_default().r#type;
-    if kind.as_ref().is_none_or(String::is_empty) {
-        *kind = Some(machine_type(cluster, architecture));
-    }
     let firmware = domain.firmware.get_or_insert_default();
     firmware.uuid.get_or_insert_with(|| FirmwareUuid::from_u128(inputs.uuid));
     if architecture == Architecture::Arm64 {
@@ -46,6 +46,25 @@ pub(super) fn fill(
         timers(timer);
     }
     nested_hyperv(domain);
+}
+
+/// The machine type.
+pub(super) fn fill_type(spec: &mut VirtualMachineInstanceSpec, cluster: &Configuration, architecture: Architecture) {
+    let kind = &mut spec.domain.machine.get_or_insert_default().r#type;
+    if kind.as_ref().is_none_or(String::is_empty) {
+        *kind = Some(machine_type(cluster, architecture));
+    }
+}
+
+/// UUID and serial number, which licences are bound to.
+pub(super) fn fill_identity(spec: &mut VirtualMachineInstanceSpec, inputs: &Inputs) {
+    let firmware = spec.domain.firmware.get_or_insert_default();
+    firmware.uuid.get_or_insert_with(|| FirmwareUuid::from_u128(inputs.uuid));
+    if firmware.serial.as_ref().is_none_or(String::is_empty) {
+        // One random number for both: nobody can tell one from the other.
+        let serial = FirmwareUuid::from_u128(inputs.uuid.rotate_left(64) ^ SERIAL_MASK);
+        firmware.serial = Some(serial.as_str().to_owned());
+    }
 }
 
 fn machine_type(cluster: &Configuration, architecture: Architecture) -> String {

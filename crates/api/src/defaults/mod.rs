@@ -1,4 +1,4 @@
-//! What a guest is when its author does not say: defaults of a `VirtualMachineInstance`, filled in when it is created.
+//! What an object is when its author does not say: defaults of guests, virtual machines and moves, filled in when they are written.
 //!
 //! Pure functions. Time and randomness come in as [`Inputs`], the cluster's own wishes as its [`Configuration`]. What is
 //! set already stays, so that defaulting twice is the same as defaulting once; the status alone is always new, because
@@ -16,11 +16,13 @@ mod machine;
 mod resources;
 mod status;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use crate::gates;
 use crate::kubevirt::Configuration;
-use crate::names::{annotations, finalizers};
+use crate::migration::VirtualMachineInstanceMigration;
+use crate::names::{annotations, finalizers, labels};
+use crate::vm::VirtualMachine;
 use crate::vmi::{
     Architecture, EvictionStrategy, LaunchSecurity, Probe, VirtualMachineInstance, VirtualMachineInstanceSpec,
     VirtualMachineInstanceStatus,
@@ -30,6 +32,8 @@ pub use status::LAUNCHER_USER;
 
 /// Seconds that a guest gets to shut down.
 pub const GRACE_PERIOD_SECONDS: i64 = 30;
+/// How PCI slots are laid out in new machines.
+const PCI_TOPOLOGY: &str = "v3";
 /// Where the quote generation service of a node listens.
 const QGS_SOCKET: &str = "/var/run/tdx-qgs/qgs.socket";
 
@@ -44,23 +48,55 @@ pub struct Inputs {
     pub architecture: Architecture,
 }
 
-/// Fills in what the author left open.
+/// Fills in what the author of a guest left open.
 pub fn default_vmi(vmi: &mut VirtualMachineInstance, cluster: &Configuration, inputs: &Inputs) {
-    let spec = &mut vmi.spec;
+    default_template(&mut vmi.spec, cluster, inputs);
+    annotate(vmi, cluster);
+    hold(&mut vmi.metadata, finalizers::VMI);
+    // Which revision of its machine a guest was made from, only its maker knows.
+    let virtual_machine_revision_name = vmi.status.take().and_then(|status| status.virtual_machine_revision_name);
+    let fresh = status::fresh(&vmi.spec, cluster, inputs);
+    vmi.status = Some(VirtualMachineInstanceStatus { virtual_machine_revision_name, ..fresh });
+}
+
+/// Fills in what a template leaves open, as it happens to the guest that is made from it.
+pub fn default_template(spec: &mut VirtualMachineInstanceSpec, cluster: &Configuration, inputs: &Inputs) {
     let architecture = machine::architecture(spec, cluster, inputs);
     lifecycle(spec, cluster);
     resources::fill(spec, cluster, architecture);
     machine::fill(spec, cluster, architecture, inputs);
     devices::fill(spec, cluster, architecture);
-    annotate(vmi, cluster);
-    let held = vmi.metadata.finalizers.get_or_insert_default();
-    if !held.iter().any(|finalizer| finalizer == finalizers::VMI) {
-        held.push(finalizers::VMI.to_owned());
+}
+
+/// Fills in what the author of a virtual machine left open and what its guests must keep from start to start. `is_new` when the
+/// machine is being created: an older one gets no new identity.
+pub fn default_vm(vm: &mut VirtualMachine, cluster: &Configuration, inputs: &Inputs, is_new: bool) {
+    let template = &mut vm.spec.template;
+    let architecture = machine::architecture(&mut template.spec, cluster, inputs);
+    machine::fill_type(&mut template.spec, cluster, architecture);
+    if !is_new {
+        return;
     }
-    // Which revision of its machine a guest was made from, only its maker knows.
-    let virtual_machine_revision_name = vmi.status.take().and_then(|status| status.virtual_machine_revision_name);
-    let fresh = status::fresh(&vmi.spec, cluster, inputs);
-    vmi.status = Some(VirtualMachineInstanceStatus { virtual_machine_revision_name, ..fresh });
+    machine::fill_identity(&mut template.spec, inputs);
+    if architecture != Architecture::S390x {
+        // Later layouts must not move the devices of a machine that was installed with this one.
+        let annotations = template.metadata.get_or_insert_default().annotations.get_or_insert_default();
+        annotations.entry(annotations::PCI_TOPOLOGY_VERSION.to_owned()).or_insert_with(|| PCI_TOPOLOGY.to_owned());
+    }
+}
+
+/// Labels a move with its guest and holds it until its controller has cleaned up.
+pub fn default_migration(migration: &mut VirtualMachineInstanceMigration) {
+    let labels = migration.metadata.labels.get_or_insert_default();
+    labels.insert(labels::MIGRATION_SELECTOR.to_owned(), migration.spec.vmi_name.clone());
+    hold(&mut migration.metadata, finalizers::MIGRATION);
+}
+
+fn hold(metadata: &mut ObjectMeta, finalizer: &str) {
+    let held = metadata.finalizers.get_or_insert_default();
+    if !held.iter().any(|held| held == finalizer) {
+        held.push(finalizer.to_owned());
+    }
 }
 
 fn lifecycle(spec: &mut VirtualMachineInstanceSpec, cluster: &Configuration) {

@@ -1,127 +1,140 @@
-//! Volumes, and the disks and shared directories that refer to them.
+//! Devices other than disks and network cards, and text that has to survive in a domain's document.
 
-use std::collections::BTreeMap;
-
-use super::names::is_clean_path;
-use super::{Cause, Reason};
+use super::Guest;
+use super::Reason::{Invalid, NotSupported, Required};
+use super::table::{Findings, Path, Problem, Row, RuleInfo, if_so, names, when};
+use super::text::unprintable;
 use crate::gates;
-use crate::kubevirt::Configuration;
-use crate::vmi::{Disk, VirtualMachineInstanceSpec, Volume};
+use crate::vmi::{Devices, InputBus, InputType, PanicDeviceModel};
 
-pub(super) fn check(spec: &VirtualMachineInstanceSpec, cluster: &Configuration, causes: &mut Vec<Cause>) {
-    for (index, volume) in spec.volumes.iter().enumerate() {
-        self::volume(&format!("spec.volumes[{index}]"), volume, cluster, causes);
-    }
-    let has = |name: &str| spec.volumes.iter().any(|volume| volume.name == name);
-    for (index, disk) in spec.domain.devices.disks.iter().enumerate() {
-        let path = format!("spec.domain.devices.disks[{index}]");
-        self::disk(&path, disk, causes);
-        // A CD drive may be empty.
-        if !has(&disk.name) && disk.cdrom.is_none() {
-            let problem = format!("is '{}', but spec.volumes has no volume of that name", disk.name);
-            causes.push(Cause::new(Reason::NotFound, format!("{path}.name"), problem));
-        }
-    }
-    for (index, shared) in spec.domain.devices.filesystems.iter().enumerate() {
-        if !has(&shared.name) {
-            let problem = format!("is '{}', but spec.volumes has no volume of that name", shared.name);
-            let field = format!("spec.domain.devices.filesystems[{index}].name");
-            causes.push(Cause::new(Reason::NotFound, field, problem));
-        }
-    }
-    boot_order(spec, causes);
-    kernel_boot(spec, causes);
-}
+type GuestRule = Row<fn(&Guest<'_>) -> Problem>;
 
-fn volume(path: &str, volume: &Volume, cluster: &Configuration, causes: &mut Vec<Cause>) {
-    let sources = sources(volume);
-    match sources.as_slice() {
-        [] => causes.push(Cause::new(Reason::Required, path, "has no source: set one, such as containerDisk")),
-        [_] => {}
-        several => {
-            let problem = format!("has several sources ({}): keep one", several.join(", "));
-            causes.push(Cause::new(Reason::Invalid, path, problem));
-        }
-    }
-    if let Some(host) = &volume.host_disk {
-        if !gates::is_on(cluster, gates::HOST_DISK) {
-            let problem = "needs the feature gate HostDisk in the KubeVirt object";
-            causes.push(Cause::new(Reason::Invalid, format!("{path}.hostDisk"), problem));
-        }
-        clean(&format!("{path}.hostDisk.path"), &host.path, causes);
-    }
-    if let Some(disk) = volume.container_disk.as_ref().and_then(|source| source.path.as_deref()) {
-        clean(&format!("{path}.containerDisk.path"), disk, causes);
+const VIDEO: [&str; 5] = ["vga", "cirrus", "virtio", "ramfb", "bochs"];
+/// Functions of the one PCI slot that virtio inputs share.
+const MOST_VIRTIO_INPUTS: usize = 8;
+/// The rule about text.
+const PRINTABLE: &str = "text-is-printable";
+
+impl<'a> Guest<'a> {
+    fn devices(&self) -> &'a Devices {
+        &self.spec.domain.devices
     }
 }
 
-fn sources(volume: &Volume) -> Vec<&'static str> {
-    let sources = [
-        ("hostDisk", volume.host_disk.is_some()),
-        ("persistentVolumeClaim", volume.persistent_volume_claim.is_some()),
-        ("cloudInitNoCloud", volume.cloud_init_no_cloud.is_some()),
-        ("cloudInitConfigDrive", volume.cloud_init_config_drive.is_some()),
-        ("sysprep", volume.sysprep.is_some()),
-        ("containerDisk", volume.container_disk.is_some()),
-        ("ephemeral", volume.ephemeral.is_some()),
-        ("emptyDisk", volume.empty_disk.is_some()),
-        ("dataVolume", volume.data_volume.is_some()),
-        ("configMap", volume.config_map.is_some()),
-        ("secret", volume.secret.is_some()),
-        ("downwardAPI", volume.downward_api.is_some()),
-        ("serviceAccount", volume.service_account.is_some()),
-        ("downwardMetrics", volume.downward_metrics.is_some()),
-        ("memoryDump", volume.memory_dump.is_some()),
-        ("containerPath", volume.container_path.is_some()),
+const GUEST: &[GuestRule] = &[
+    ("inputs-are-tablets", "domain.devices.inputs", NotSupported, |it| {
+        let wrong = it.devices().inputs.iter().find(|input| input.r#type != InputType::Tablet)?;
+        Some(format!("has '{}' of type {}: only tablets are supported", wrong.name, wrong.r#type.as_str()))
+    }),
+    ("virtio-inputs-have-room", "domain.devices.inputs", Invalid, |it| {
+        let count = it.devices().inputs.iter().filter(|input| input.bus == Some(InputBus::Virtio)).count();
+        when(count > MOST_VIRTIO_INPUTS, || format!("has {count} on bus virtio: use at most {MOST_VIRTIO_INPUTS}"))
+    }),
+    ("sound-has-a-name", "domain.devices.sound.name", Required, |it| {
+        if_so(it.devices().sound.as_ref()?.name.is_empty(), "is missing: give the device a name")
+    }),
+    ("video-is-a-card", "domain.devices.video.type", NotSupported, |it| {
+        let kind = it.devices().video.as_ref()?.r#type.as_deref()?;
+        when(!VIDEO.contains(&kind), || format!("is '{kind}': use one of {}", VIDEO.join(", ")))
+    }),
+    ("video-needs-graphics", "domain.devices.video", Invalid, |it| {
+        it.devices().video.as_ref()?;
+        if_so(
+            it.devices().autoattach_graphics_device == Some(false),
+            "cannot be there while autoattachGraphicsDevice is false",
+        )
+    }),
+    ("watchdog-is-an-i6300esb", "domain.devices.watchdog", NotSupported, |it| {
+        if_so(
+            it.devices().watchdog.as_ref()?.diag288.is_some(),
+            "is a diag288, which s390x machines have: use i6300esb",
+        )
+    }),
+    ("panic-devices-have-a-model", "domain.devices.panicDevices", Required, |it| {
+        if_so(
+            it.devices().panic_devices.iter().any(|device| device.model.is_none()),
+            "has one without a model: use hyperv, isa or pvpanic",
+        )
+    }),
+    ("panic-devices-differ", "domain.devices.panicDevices", Invalid, |it| {
+        let devices = &it.devices().panic_devices;
+        let count = |model| devices.iter().filter(|device| device.model == Some(model)).count();
+        let models = [PanicDeviceModel::Hyperv, PanicDeviceModel::Isa, PanicDeviceModel::Pvpanic];
+        let twice = models.into_iter().find(|model| count(*model) > 1)?;
+        Some(format!("has {} of model {}: keep one", count(twice), twice.as_str()))
+    }),
+    ("vsock-needs-its-gate", "domain.devices.autoattachVSOCK", Invalid, |it| {
+        let wanted = it.devices().autoattach_vsock == Some(true);
+        if_so(wanted && !gates::is_on(it.cluster, gates::VSOCK), "needs the feature gate VSOCK")
+    }),
+    ("reboot-policy-needs-its-gate", "domain.rebootPolicy", Invalid, |it| {
+        it.spec.domain.reboot_policy?;
+        if_so(!gates::is_on(it.cluster, gates::REBOOT_POLICY), "needs the feature gate RebootPolicy")
+    }),
+    ("reserved-overhead-needs-its-gate", "domain.memory.reservedOverhead", Invalid, |it| {
+        it.spec.domain.memory.as_ref()?.reserved_overhead.as_ref()?;
+        if_so(!gates::is_on(it.cluster, gates::RESERVED_OVERHEAD), "needs the feature gate ReservedOverheadMemlock")
+    }),
+    ("added-overhead-is-not-negative", "domain.memory.reservedOverhead.addedOverhead", Invalid, |it| {
+        let added = it.spec.domain.memory.as_ref()?.reserved_overhead.as_ref()?.added_overhead.as_ref()?;
+        when(added.nanos() < 0, || format!("is {added}: it cannot be negative"))
+    }),
+];
+
+/// Every free text of the virtual hardware: libvirt would only say that its document is broken.
+fn texts<'a>(guest: &Guest<'a>) -> impl Iterator<Item = (&'static str, &'a str)> {
+    let domain = &guest.spec.domain;
+    let firmware = domain.firmware.as_ref();
+    let boot = firmware.and_then(|firmware| firmware.kernel_boot.as_ref());
+    let container = boot.and_then(|boot| boot.container.as_ref());
+    let chassis = domain.chassis.as_ref();
+    let vendor =
+        domain.features.as_ref().and_then(|features| features.hyperv.as_ref()?.vendorid.as_ref()?.vendorid.as_deref());
+    let devices = &domain.devices;
+    let single = [
+        ("domain.firmware.serial", firmware.and_then(|it| it.serial.as_deref())),
+        ("domain.firmware.kernelBoot.kernelArgs", boot.and_then(|it| it.kernel_args.as_deref())),
+        ("domain.firmware.kernelBoot.container.image", container.map(|it| it.image.as_str())),
+        (
+            "domain.firmware.kernelBoot.container.imagePullSecret",
+            container.and_then(|it| it.image_pull_secret.as_deref()),
+        ),
+        ("domain.firmware.kernelBoot.container.kernelPath", container.and_then(|it| it.kernel_path.as_deref())),
+        ("domain.firmware.kernelBoot.container.initrdPath", container.and_then(|it| it.initrd_path.as_deref())),
+        ("domain.chassis.manufacturer", chassis.and_then(|it| it.manufacturer.as_deref())),
+        ("domain.chassis.version", chassis.and_then(|it| it.version.as_deref())),
+        ("domain.chassis.serial", chassis.and_then(|it| it.serial.as_deref())),
+        ("domain.chassis.asset", chassis.and_then(|it| it.asset.as_deref())),
+        ("domain.chassis.sku", chassis.and_then(|it| it.sku.as_deref())),
+        ("domain.features.hyperv.vendorid.vendorid", vendor),
+        ("domain.devices.sound.name", devices.sound.as_ref().map(|it| it.name.as_str())),
+        ("domain.devices.watchdog.name", devices.watchdog.as_ref().map(|it| it.name.as_str())),
     ];
-    sources.into_iter().filter(|(_, set)| *set).map(|(name, _)| name).collect()
+    let inputs = devices.inputs.iter().map(|input| ("domain.devices.inputs", input.name.as_str()));
+    let cards = devices.interfaces.iter().flat_map(|card| {
+        let options = card.dhcp_options.as_ref();
+        let private =
+            options.into_iter().flat_map(|options| &options.private_options).map(|option| option.value.as_str());
+        let single = [
+            options.and_then(|it| it.boot_file_name.as_deref()),
+            options.and_then(|it| it.tftp_server_name.as_deref()),
+            card.tag.as_deref(),
+        ];
+        single.into_iter().flatten().chain(private).map(|text| ("domain.devices.interfaces", text))
+    });
+    single.into_iter().filter_map(|(field, text)| Some((field, text?))).chain(inputs).chain(cards)
 }
 
-fn clean(field: &str, path: &str, causes: &mut Vec<Cause>) {
-    if !is_clean_path(path) {
-        let problem = format!("is '{path}': use an absolute path without '.' and '..'");
-        causes.push(Cause::new(Reason::Invalid, field, problem));
-    }
-}
-
-fn disk(path: &str, disk: &Disk, causes: &mut Vec<Cause>) {
-    let targets = [disk.disk.is_some(), disk.lun.is_some(), disk.cdrom.is_some()];
-    if targets.into_iter().filter(|set| *set).count() > 1 {
-        causes.push(Cause::new(Reason::Invalid, path, "has several of disk, lun and cdrom: keep one"));
-    }
-}
-
-/// Two devices cannot be tried at the same place.
-fn boot_order(spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
-    let devices = &spec.domain.devices;
-    let disks = devices.disks.iter().enumerate().map(|(index, disk)| (format!("disks[{index}]"), disk.boot_order));
-    let cards =
-        devices.interfaces.iter().enumerate().map(|(index, card)| (format!("interfaces[{index}]"), card.boot_order));
-    let mut taken: BTreeMap<u32, String> = BTreeMap::new();
-    for (device, order) in disks.chain(cards) {
-        let Some(order) = order else { continue };
-        let field = format!("spec.domain.devices.{device}.bootOrder");
-        if order == 0 {
-            causes.push(Cause::new(Reason::Invalid, field, "is 0: places are counted from 1"));
-        } else if let Some(other) = taken.get(&order) {
-            let problem = format!("is {order}, as spec.domain.devices.{other}.bootOrder is: places must differ");
-            causes.push(Cause::new(Reason::Duplicate, field, problem));
-        } else {
-            taken.insert(order, device);
+pub(super) fn check(guest: &Guest<'_>, path: &Path<'_>, findings: &mut Findings) {
+    findings.apply(GUEST, guest, path);
+    for (field, text) in texts(guest) {
+        if let Some(character) = unprintable(text) {
+            let problem = format!("has the character {}: remove it", character.escape_unicode());
+            findings.add(PRINTABLE, Invalid, &path.field(field), &problem);
         }
     }
 }
 
-fn kernel_boot(spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
-    let boot = spec.domain.firmware.as_ref().and_then(|firmware| firmware.kernel_boot.as_ref());
-    let Some(container) = boot.and_then(|boot| boot.container.as_ref()) else { return };
-    let base = "spec.domain.firmware.kernelBoot.container";
-    for (name, path) in [("kernelPath", &container.kernel_path), ("initrdPath", &container.initrd_path)] {
-        if let Some(path) = path {
-            clean(&format!("{base}.{name}"), path, causes);
-        }
-    }
-    if container.kernel_path.is_none() && container.initrd_path.is_none() {
-        causes.push(Cause::new(Reason::Required, base, "boots nothing: set kernelPath or initrdPath"));
-    }
+pub(super) fn rules() -> impl Iterator<Item = RuleInfo> {
+    names(GUEST).chain([RuleInfo { name: PRINTABLE, field: "domain", reason: Invalid }])
 }

@@ -1,18 +1,53 @@
 //! What is refused when an object is written: every cause with its field, all of them at once.
 //!
-//! Checked so far is what later steps rely on to be safe: names that become paths and device names, references between
-//! lists, sources and bindings that exclude each other, amounts that can be counted. Everything here runs after the
-//! defaults.
+//! Pure functions over objects that have their [defaults](crate::defaults); the cluster's configuration and facts about other objects are
+//! arguments. The rules are tables: each row has the rule's name, the field, the type of cause and the judgement with its words. They
+//! serve admission, `virtctl validate` and the tests, which have one case for each name in [`rules`].
+//!
+//! | file | rules about |
+//! |---|---|
+//! | `metadata` | labels and annotations |
+//! | `lifecycle`, `placement` | identity, probes, DNS, credentials; affinity, spread, tolerations |
+//! | `resources`, `machine` | CPU and memory; machine type, firmware, clock, features |
+//! | `volumes`, `disks`, `pci` | storage, and the places of devices |
+//! | `networks`, `devices` | network cards; everything else that is plugged in |
+//! | `unsupported` | what is not implemented yet, in one list |
+//! | `vm`, `vmi_update` | virtual machines; changes to guests |
+//! | `migration`, `migration_policy`, `kubevirt` | the other kinds |
 
 mod devices;
-mod names;
+mod disks;
+mod kubevirt;
+mod lifecycle;
+mod machine;
+mod metadata;
+mod migration;
+mod migration_policy;
 mod networks;
+mod pci;
+mod placement;
 mod resources;
+mod table;
+mod text;
+mod unsupported;
+mod vm;
+mod vmi_update;
+mod volumes;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use self::table::{Findings, Path};
 use crate::kubevirt::Configuration;
-use crate::names::labels;
 use crate::string_enum::string_enum;
-use crate::vmi::VirtualMachineInstance;
+use crate::vmi::{VirtualMachineInstance, VirtualMachineInstanceSpec, Volume};
+
+pub use kubevirt::{check_kubevirt, check_kubevirt_delete, check_new_kubevirt, kubevirt_warnings};
+pub use migration::{check_migration_update, check_new_migration};
+pub use migration_policy::check_migration_policy;
+pub use table::RuleInfo;
+pub use unsupported::fields as unsupported_fields;
+pub use vm::{check_vm, check_vm_status, check_vm_update, vm_warnings};
+pub use vmi_update::check_vmi_update;
 
 string_enum! {
     /// The kind of a [`Cause`], as `details.causes[].reason` of a refusal spells it.
@@ -33,6 +68,8 @@ string_enum! {
 /// One thing that is wrong with an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
+    /// The rule that it breaks, one of [`rules`].
+    pub rule: &'static str,
     /// Its kind.
     pub reason: Reason,
     /// Where, such as `spec.volumes[1].name`.
@@ -41,75 +78,76 @@ pub struct Cause {
     pub message: String,
 }
 
-impl Cause {
-    fn new(reason: Reason, field: impl Into<String>, problem: impl std::fmt::Display) -> Self {
-        let field = field.into();
-        let message = format!("{field} {problem}");
-        Self { reason, field, message }
+/// A guest as its rules see it: one of its own, or the template of a virtual machine.
+struct Guest<'a> {
+    metadata: Option<&'a ObjectMeta>,
+    spec: &'a VirtualMachineInstanceSpec,
+    cluster: &'a Configuration,
+}
+
+impl<'a> Guest<'a> {
+    fn annotation(&self, name: &str) -> Option<&'a str> {
+        self.metadata?.annotations.as_ref()?.get(name).map(String::as_str)
+    }
+
+    fn label(&self, name: &str) -> Option<&'a str> {
+        self.metadata?.labels.as_ref()?.get(name).map(String::as_str)
+    }
+
+    fn volume(&self, name: &str) -> Option<&'a Volume> {
+        self.spec.volumes.iter().find(|volume| volume.name == name)
+    }
+
+    /// Every rule for guests. `component` when the author is one of us, who may set the system's labels.
+    fn check(&self, metadata: &Path<'_>, spec: &Path<'_>, component: bool, findings: &mut Findings) {
+        metadata::check(self, metadata, component, findings);
+        lifecycle::check(self, spec, findings);
+        placement::check(self, spec, findings);
+        resources::check(self, spec, findings);
+        machine::check(self, spec, findings);
+        volumes::check(self, spec, findings);
+        disks::check(self, spec, findings);
+        networks::check(self, spec, findings);
+        devices::check(self, spec, findings);
+        unsupported::check(self, spec, metadata, findings);
     }
 }
 
-/// Everything that is wrong with a guest.
+/// Everything that is wrong with a guest that has its defaults. `component` when its author is one of us, who may set the system's
+/// labels.
 #[must_use]
-pub fn check_vmi(vmi: &VirtualMachineInstance, cluster: &Configuration) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    names::check(&vmi.spec, &mut causes);
-    resources::check(&vmi.spec, &mut causes);
-    devices::check(&vmi.spec, cluster, &mut causes);
-    networks::check(&vmi.spec, cluster, &mut causes);
-    causes
-}
-
-/// Everything that is wrong with a guest that somebody creates; `component` when that is one of us, who may set the system's labels.
-#[must_use]
-pub fn check_new_vmi(vmi: &VirtualMachineInstance, cluster: &Configuration, component: bool) -> Vec<Cause> {
-    let mut causes = check_vmi(vmi, cluster);
-    if !component {
-        reserved_labels(None, vmi, &mut causes);
-    }
-    causes
-}
-
-/// Everything that is wrong with a change to a guest.
-#[must_use]
-pub fn check_vmi_update(old: &VirtualMachineInstance, new: &VirtualMachineInstance, component: bool) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    if component {
-        return causes;
-    }
-    reserved_labels(Some(old), new, &mut causes);
-    if new.spec != old.spec {
-        let message =
-            "update of VMI object is restricted: change the VirtualMachine, or delete this and create another";
-        causes.push(Cause { reason: Reason::NotSupported, field: "spec".to_owned(), message: message.to_owned() });
-    }
-    causes
+pub fn check_vmi(vmi: &VirtualMachineInstance, cluster: &Configuration, component: bool) -> Vec<Cause> {
+    let mut findings = Findings::default();
+    let guest = Guest { metadata: Some(&vmi.metadata), spec: &vmi.spec, cluster };
+    guest.check(&Path::root("metadata"), &Path::root("spec"), component, &mut findings);
+    findings.causes
 }
 
 /// Advice for the author of a guest.
 #[must_use]
-pub fn warnings(_cluster: &Configuration, _spec: &crate::vmi::VirtualMachineInstanceSpec) -> Vec<String> {
-    Vec::new()
+pub fn vmi_warnings(vmi: &VirtualMachineInstance, cluster: &Configuration) -> Vec<String> {
+    unsupported::warnings(&Guest { metadata: Some(&vmi.metadata), spec: &vmi.spec, cluster }).collect()
 }
 
-/// Labels through which components find what is theirs.
-const RESERVED_LABELS: [&str; 6] = [
-    labels::CREATED_BY,
-    labels::MIGRATION_JOB,
-    labels::NODE_NAME,
-    labels::MIGRATION_TARGET_NODE_NAME,
-    labels::NODE_SCHEDULABLE,
-    labels::INSTALL_STRATEGY,
-];
-
-fn reserved_labels(old: Option<&VirtualMachineInstance>, new: &VirtualMachineInstance, causes: &mut Vec<Cause>) {
-    let label = |vmi: Option<&VirtualMachineInstance>, name: &str| {
-        vmi.and_then(|vmi| vmi.metadata.labels.as_ref()?.get(name)).cloned()
-    };
-    for name in RESERVED_LABELS.into_iter().filter(|name| label(old, name) != label(Some(new), name)) {
-        let field = format!("metadata.labels.{name}");
-        causes.push(Cause::new(Reason::NotSupported, field, "is set by the system: leave it as it is"));
-    }
+/// Every rule that there is, by name.
+#[must_use]
+pub fn rules() -> Vec<RuleInfo> {
+    let guests = metadata::rules()
+        .chain(lifecycle::rules())
+        .chain(placement::rules())
+        .chain(resources::rules())
+        .chain(machine::rules())
+        .chain(volumes::rules())
+        .chain(disks::rules())
+        .chain(networks::rules())
+        .chain(devices::rules())
+        .chain(unsupported::rules());
+    let others = vm::rules()
+        .chain(vmi_update::rules())
+        .chain(migration::rules())
+        .chain(migration_policy::rules())
+        .chain(kubevirt::rules());
+    guests.chain(others).collect()
 }
 
 /// The causes as one sentence: the first ten, and how many more there are.
@@ -120,6 +158,3 @@ pub fn summary(causes: &[Cause]) -> String {
     let more = causes.len().saturating_sub(SHOWN);
     if more == 0 { messages.join(", ") } else { format!("{}, and {more} more", messages.join(", ")) }
 }
-
-#[cfg(test)]
-mod tests;

@@ -7,5 +7,6 @@ mod defaults;
 mod errors;
 mod generate;
 mod round_trip;
+mod rules;
 mod same;
 mod samples;

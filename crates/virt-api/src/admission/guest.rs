@@ -24,9 +24,8 @@ fn create(request: &Request<'_>, facts: &Facts<'_>, steps: Steps) -> Judgement {
         admission.object = write(&guest, request.object);
     }
     if steps.check {
-        let causes = validation::check_new_vmi(&guest, facts.cluster, request.user.is_component());
-        none(request, causes)?;
-        admission.warnings = validation::warnings(facts.cluster, &guest.spec);
+        none(request, validation::check_vmi(&guest, facts.cluster, request.user.is_component()))?;
+        admission.warnings = validation::vmi_warnings(&guest, facts.cluster);
     }
     Ok(admission)
 }

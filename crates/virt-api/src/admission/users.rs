@@ -15,6 +15,7 @@ const COMPONENTS: [&str; 8] = [
     "kubevirt-handler",
     "kubevirt-operator",
 ];
+const CONTROLLERS: [&str; 2] = ["virt-controller", "kubevirt-controller"];
 const HANDLERS: [&str; 2] = ["virt-handler", "kubevirt-handler"];
 /// The API server's own user: on the local cluster, virt-api is a part of it.
 const API_SERVER: &str = "system:apiserver";
@@ -31,6 +32,11 @@ impl<'a> User<'a> {
     /// One of us: only they write a guest's status and the labels of the system.
     pub(super) fn is_component(&self) -> bool {
         self.name == API_SERVER || self.account().is_some_and(|account| COMPONENTS.contains(&account))
+    }
+
+    /// The controllers, which alone decide about priorities.
+    pub(super) fn is_controller(&self) -> bool {
+        self.name == API_SERVER || self.account().is_some_and(|account| CONTROLLERS.contains(&account))
     }
 
     /// A node's agent.

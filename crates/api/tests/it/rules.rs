@@ -1,0 +1,309 @@
+//! One case that breaks each rule of validation, and one that does not: `tests/rules`.
+
+use std::collections::BTreeSet;
+
+use ferrovirt_api::defaults::{Inputs, default_vmi};
+use ferrovirt_api::kubevirt::Configuration;
+use ferrovirt_api::validation::{self, Cause, rules};
+use ferrovirt_api::vmi::Architecture;
+use ferrovirt_api::{
+    KubeVirt, MigrationPolicy, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration,
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+const GUEST: &str = include_str!("../rules/guest.yaml");
+const OTHERS: &str = include_str!("../rules/others.yaml");
+
+fn inputs() -> Inputs {
+    let now = serde_json::from_value(json!("2026-01-02T03:04:05Z")).unwrap();
+    Inputs { now, uuid: 0x5d30_7ca9_b3ef_428c_8861_06e7_2d69_f223, architecture: Architecture::Amd64 }
+}
+
+/// A guest that nothing is wrong with.
+fn sound_guest() -> Value {
+    json!({
+        "metadata": {"name": "guest", "namespace": "default"},
+        "spec": {
+            "domain": {
+                "memory": {"guest": "1Gi"}, "cpu": {"cores": 2},
+                "devices": {
+                    "disks": [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "seed", "disk": {"bus": "virtio"}}],
+                    "interfaces": [{"name": "default", "masquerade": {}}],
+                },
+            },
+            "networks": [{"name": "default", "pod": {}}],
+            "volumes": [
+                {"name": "root", "containerDisk": {"image": "example.org/guest:1"}},
+                {"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config"}},
+            ],
+        },
+    })
+}
+
+/// RFC 7396.
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    for (key, value) in patch {
+        if value.is_null() {
+            target.as_object_mut().unwrap().remove(key);
+        } else {
+            merge(&mut target[key], value);
+        }
+    }
+}
+
+/// Long text and long lists, which nobody wants to read in a table.
+fn expand(case: &mut Value) {
+    match case {
+        Value::String(text) if text == "LONG" => *text = "a".repeat(3000),
+        Value::Array(items) => items.iter_mut().for_each(expand),
+        Value::Object(fields) => fields.values_mut().for_each(expand),
+        _ => {}
+    }
+}
+
+fn many(guest: &mut Value, kind: &str) {
+    if kind == "input" {
+        guest["spec"]["domain"]["devices"]["inputs"] =
+            (0..9).map(|number| json!({"type": "tablet", "bus": "virtio", "name": format!("t{number}")})).collect();
+        return;
+    }
+    let names = (0..80).map(|number| format!("d{number}"));
+    guest["spec"]["domain"]["devices"]["disks"] =
+        names.clone().map(|name| json!({"name": name, "disk": {"bus": kind}})).collect();
+    guest["spec"]["volumes"] = names.map(|name| json!({"name": name, "emptyDisk": {"capacity": "1Gi"}})).collect();
+}
+
+/// What is wrong with the sound guest after the patch.
+fn judge_guest(patch: &Value) -> Vec<Cause> {
+    let mut guest = sound_guest();
+    let places = [
+        ("metadata", "/metadata"),
+        ("spec", "/spec"),
+        ("domain", "/spec/domain"),
+        ("devices", "/spec/domain/devices"),
+        ("disk", "/spec/domain/devices/disks/0"),
+        ("card", "/spec/domain/devices/interfaces/0"),
+        ("volume", "/spec/volumes/0"),
+        ("network", "/spec/networks/0"),
+    ];
+    for (key, place) in places.into_iter().filter(|(key, _)| patch.get(key).is_some()) {
+        merge(guest.pointer_mut(place).unwrap(), &patch[key]);
+    }
+    if let Some(kind) = patch["many"].as_str() {
+        many(&mut guest, kind);
+    }
+    let cluster: Configuration = read(patch.get("cluster").unwrap_or(&json!({})));
+    let mut guest: VirtualMachineInstance = read(&guest);
+    if patch["undefaulted"] != true {
+        default_vmi(&mut guest, &cluster, &inputs());
+    }
+    validation::check_vmi(&guest, &cluster, false)
+}
+
+fn read<T: DeserializeOwned>(value: &Value) -> T {
+    serde_json::from_value(value.clone()).unwrap_or_else(|error| panic!("{error}: {value}"))
+}
+
+fn patched<T: DeserializeOwned>(base: &Value, patches: &[&Value]) -> T {
+    let mut object = base.clone();
+    for patch in patches.iter().filter(|patch| !patch.is_null()) {
+        merge(&mut object, patch);
+    }
+    read(&object)
+}
+
+fn machine() -> Value {
+    let mut template = sound_guest();
+    template["metadata"] = json!({});
+    template["spec"]["volumes"][0] = json!({"name": "root", "dataVolume": {"name": "data"}});
+    json!({"metadata": {"name": "m", "namespace": "default"}, "spec": {"runStrategy": "Halted", "template": template}})
+}
+
+fn running_guest() -> Value {
+    json!({"spec": {
+        "domain": {"memory": {"guest": "1Gi"}, "devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}},
+        "volumes": [{"name": "root", "dataVolume": {"name": "data"}}],
+    }})
+}
+
+/// What is wrong with an object of another kind after the patch.
+fn judge_other(kind: &str, case: &Value, patch: &Value) -> Vec<Cause> {
+    let plain = Configuration::default();
+    let (old, others) = (&case["old"], &case["others"]);
+    let policy = json!({"spec": {"selectors": {}}});
+    let migration = json!({"metadata": {"name": "move"}, "spec": {"vmiName": "guest"}});
+    let installation = json!({"metadata": {"name": "kubevirt"}, "spec": {}});
+    match kind {
+        "machine" => validation::check_vm(&patched::<VirtualMachine>(&machine(), &[patch]), &plain, &inputs(), false),
+        "machine_update" => {
+            validation::check_vm_update(&patched(&machine(), &[old]), &patched(&machine(), &[old, patch]))
+        }
+        "machine_status" => {
+            let guest = others.get("guest").filter(|_| !patch["status"].is_null()).map(read::<VirtualMachineInstance>);
+            validation::check_vm_status(&patched(&machine(), &[patch]), guest.as_ref())
+        }
+        "guest_update" => {
+            let (before, after) = (patched(&running_guest(), &[old]), patched(&running_guest(), &[old, patch]));
+            validation::check_vmi_update(&before, &after, case["user"] != true)
+        }
+        "migration" => {
+            // The sound case has a guest and no other moves.
+            let bad = !patch.is_null();
+            let others = if bad { others } else { &Value::Null };
+            let guest = (others["guest"].is_object() || others.get("guest").is_none())
+                .then(|| patched::<VirtualMachineInstance>(&running_guest(), &[&others["guest"]]));
+            let moves: Vec<VirtualMachineInstanceMigration> = others.get("migrations").map(read).unwrap_or_default();
+            validation::check_new_migration(&patched(&migration, &[patch]), guest.as_ref(), &moves, &plain, false)
+        }
+        "migration_update" => {
+            validation::check_migration_update(&patched(&migration, &[old]), &patched(&migration, &[old, patch]))
+        }
+        "policy" => validation::check_migration_policy(&patched::<MigrationPolicy>(&policy, &[patch]), &plain),
+        "installation" => {
+            let others = if patch.is_null() { &Value::Null } else { others };
+            let existing: Vec<String> = others.get("installations").map(read).unwrap_or_default();
+            validation::check_new_kubevirt(&patched::<KubeVirt>(&installation, &[patch]), &existing)
+        }
+        "installation_delete" => validation::check_kubevirt_delete(&patched(&installation, &[patch]), 1),
+        other => panic!("no kind {other}"),
+    }
+}
+
+/// Complaints about one case.
+fn try_case(case: &Value, judge: impl Fn(&Value) -> Vec<Cause>) -> Vec<String> {
+    let rule = case["rule"].as_str().unwrap();
+    let mut complaints = Vec::new();
+    let bad = judge(&case["bad"]);
+    if !bad.iter().any(|cause| cause.rule == rule) {
+        complaints.push(format!("{rule}: the bad case passes; found {bad:?}"));
+    }
+    if let Some(cause) = bad.iter().find(|cause| !cause.message.starts_with(&format!("{} ", cause.field))) {
+        complaints.push(format!("{rule}: the message does not name its field: {}", cause.message));
+    }
+    let also = case["also"] == true;
+    let good = judge(&case["good"]);
+    if let Some(cause) = good.iter().find(|cause| !also || cause.rule == rule) {
+        complaints.push(format!("{rule}: the good case is refused: {}", cause.message));
+    }
+    complaints
+}
+
+fn cases() -> Vec<(String, Value)> {
+    let guests: Vec<Value> = serde_saphyr::from_str(GUEST).unwrap();
+    let others: Value = serde_saphyr::from_str(OTHERS).unwrap();
+    let guests = guests.into_iter().map(|case| ("guest".to_owned(), case));
+    let others = others.as_object().unwrap().clone().into_iter();
+    let others = others.flat_map(|(kind, cases)| {
+        let cases = cases.as_array().unwrap().clone();
+        cases.into_iter().map(move |case| (kind.clone(), case))
+    });
+    let mut all: Vec<(String, Value)> = guests.chain(others).collect();
+    all.iter_mut().for_each(|(_, case)| expand(case));
+    all
+}
+
+#[test]
+fn each_rule_refuses_what_breaks_it_and_nothing_else() {
+    let complaints: Vec<String> = cases()
+        .iter()
+        .flat_map(|(kind, case)| match kind.as_str() {
+            "guest" => try_case(case, judge_guest),
+            kind => try_case(case, |patch| judge_other(kind, case, patch)),
+        })
+        .collect();
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
+
+#[test]
+fn each_rule_has_a_case_and_each_case_a_rule() {
+    let named: BTreeSet<&str> = rules().iter().map(|rule| rule.name).collect();
+    assert_eq!(named.len(), rules().len(), "two rules have one name");
+    let all = cases();
+    let tried: BTreeSet<&str> = all.iter().map(|(_, case)| case["rule"].as_str().unwrap()).collect();
+    let untested: Vec<_> = named.difference(&tried).collect();
+    let unknown: Vec<_> = tried.difference(&named).collect();
+    assert!(untested.is_empty() && unknown.is_empty(), "without a case: {untested:?}; without a rule: {unknown:?}");
+}
+
+#[test]
+fn what_is_not_supported_is_refused_with_its_path_and_all_of_it() {
+    let causes = judge_guest(&json!({
+        "spec": {"resourceClaims": [{"name": "a"}]},
+        "domain": {"launchSecurity": {"sev": {}}},
+        "devices": {"gpus": [{"name": "a"}], "tpm": {"persistent": true}, "clientPassthrough": {}},
+        "disk": {"tag": "a"},
+        "metadata": {"annotations": {"kubevirt.io/pci-topology-version": "v2"}},
+    }));
+    let fields: Vec<&str> = causes.iter().map(|cause| cause.field.as_str()).collect();
+    assert_eq!(
+        fields,
+        [
+            "spec.resourceClaims",
+            "spec.domain.launchSecurity",
+            "spec.domain.devices.gpus",
+            "spec.domain.devices.clientPassthrough",
+            "spec.domain.devices.tpm.persistent",
+            "spec.domain.devices.disks[0].tag",
+            "metadata.annotations.kubevirt.io/pci-topology-version",
+        ]
+    );
+    assert!(causes.iter().all(|cause| cause.message.contains("not supported yet")), "{causes:?}");
+}
+
+#[test]
+fn a_template_is_judged_as_the_guest_that_it_makes() {
+    let patch = json!({"spec": {"template": {
+        "metadata": {"labels": {"kubevirt.io/created-by": "me"}},
+        "spec": {"hostname": "UPPER", "domain": {"memory": null}},
+    }}});
+    let causes = judge_other("machine", &json!({}), &patch);
+    let fields: Vec<&str> = causes.iter().map(|cause| cause.field.as_str()).collect();
+    assert_eq!(
+        fields,
+        [
+            "spec.template.metadata.labels.kubevirt.io/created-by",
+            "spec.template.spec.hostname",
+            "spec.template.spec.domain.memory.guest",
+        ]
+    );
+}
+
+#[test]
+fn the_summary_shows_ten_causes_and_counts_the_rest() {
+    let options: Vec<Value> = (0..12).map(|_| json!({"port": 0})).collect();
+    let causes = judge_guest(&json!({"card": {"ports": options}}));
+    let summary = validation::summary(&causes);
+    assert!(summary.ends_with(&format!(", and {} more", causes.len() - 10)), "{summary}");
+}
+
+#[test]
+fn advice() {
+    let mut vm: VirtualMachine = patched(&machine(), &[&json!({"spec": {"runStrategy": null, "running": true}})]);
+    let plain = Configuration::default();
+    assert_eq!(
+        validation::vm_warnings(&vm, &plain),
+        ["spec.running is deprecated, please use spec.runStrategy instead."]
+    );
+    vm.spec.running = None;
+    assert!(validation::vm_warnings(&vm, &plain).is_empty());
+    let gates = json!({"spec": {"configuration": {"developerConfiguration": {"featureGates": ["HotplugVolumes", "Passt", "VSOCK"]}}}});
+    let warnings = validation::kubevirt_warnings(&read(&gates));
+    assert_eq!(
+        warnings,
+        [
+            "feature gate HotplugVolumes is deprecated and will be removed",
+            "feature gate Passt is discontinued and has no effect",
+        ]
+    );
+    let annotated = json!({"metadata": {"annotations": {"kubevirt.io/keep-launcher-alive-after-failure": "true"}}});
+    let guest: VirtualMachineInstance = patched(&sound_guest(), &[&annotated]);
+    assert!(validation::vmi_warnings(&guest, &plain)[0].contains("not supported yet"));
+}
