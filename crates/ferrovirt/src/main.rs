@@ -38,6 +38,10 @@ enum Command {
     /// `up` does this in the background; use it directly under a service manager. The first line on standard output
     /// says `ready` and the address once clients are served.
     Serve(commands::serve::Args),
+    /// Run virt-api for a Kubernetes cluster: admission webhooks and the subresources of virtual machines.
+    ///
+    /// The local cluster has both inside of its API server and needs no process for them.
+    Api(commands::api::Args),
     /// Run one node of the local cluster in the foreground: the node runtime and virt-handler.
     ///
     /// `up` does this in the background. Guests go on when it ends, and it finds them again when it starts.
@@ -73,6 +77,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Kubeconfig(home) => commands::kubeconfig::run(&home),
         Command::Crds(args) => commands::crds::run(&args),
         Command::Serve(args) => commands::serve::run(&args),
+        Command::Api(args) => commands::api::run(&args),
         Command::Node(args) => commands::node::run(&args),
         Command::Supervise(args) => commands::supervise::run(&args),
         Command::Demo(args) => commands::demo::run(&args),

@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub(crate) mod api;
 pub(crate) mod bench;
 pub(crate) mod crds;
 pub(crate) mod demo;

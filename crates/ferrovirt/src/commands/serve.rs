@@ -88,7 +88,7 @@ fn free_address() -> SocketAddr {
 }
 
 /// The cluster knows Ferrovirt's kinds from the start.
-async fn install_crds(server: &Arc<ferrovirt_apiserver::server::Server>) -> anyhow::Result<()> {
+pub(crate) async fn install_crds(server: &Arc<ferrovirt_apiserver::server::Server>) -> anyhow::Result<()> {
     let crds = server.internal("apiextensions.k8s.io", "v1", "customresourcedefinitions", "ferrovirt")?;
     for crd in ferrovirt_api::crds::crds() {
         let wanted = serde_json::to_value(crd)?;

@@ -86,12 +86,6 @@ impl Kubernetes {
         self.watched.refresh();
     }
 
-    /// Whether everything has been seen once.
-    #[must_use]
-    pub fn is_synced(&self) -> bool {
-        self.watched.kubevirts.is_synced() && self.watched.authentication.is_synced()
-    }
-
     /// Whose word about callers is taken.
     #[must_use]
     pub fn trust(&self) -> Arc<Trust> {

@@ -100,7 +100,8 @@ impl Peer {
 }
 
 impl VirtApi {
-    /// For a cluster whose virt-handlers are reached through the subresources.
+    /// For a cluster that is [synced](Kubernetes::synced), so that no call is judged by a configuration that is not the cluster's.
+    #[must_use]
     pub fn new(cluster: Arc<Kubernetes>, subresources: Subresources) -> Self {
         Self { cluster, subresources }
     }
@@ -183,7 +184,7 @@ impl VirtApi {
             return Ok(respond::object(StatusCode::OK, &Output::JSON, &said));
         }
         let reads = matches!(parts.method, Method::GET | Method::HEAD);
-        if reads && let Some(answer) = self.open(path) {
+        if reads && let Some(answer) = Self::open(path) {
             return Ok(answer);
         }
         let query = query_pairs(parts.uri.query().unwrap_or_default());
@@ -200,14 +201,10 @@ impl VirtApi {
     }
 
     /// What needs no name: health, version and discovery.
-    fn open(&self, path: &str) -> Option<Answer> {
+    fn open(path: &str) -> Option<Answer> {
         let object = |value| respond::object(StatusCode::OK, &Output::JSON, &value);
         match path {
-            "/livez" => Some(respond::text(StatusCode::OK, "ok")),
-            "/healthz" | "/readyz" if !self.cluster.is_synced() => {
-                Some(respond::text(StatusCode::SERVICE_UNAVAILABLE, "the cluster's configuration is not known yet"))
-            }
-            "/readyz" => Some(respond::text(StatusCode::OK, "ok")),
+            "/livez" | "/readyz" => Some(respond::text(StatusCode::OK, "ok")),
             "/healthz" => Some(object(subresources::health())),
             _ => match subresources::open(path) {
                 Some(answered) => Some(answered.unwrap_or_else(|error| respond::error(&error))),

@@ -1,11 +1,16 @@
 //! `ferrovirt bench`: measurements of a running cluster, for people and for comparisons. Tests never assert on them.
 
+mod admission;
 mod apiserver;
 mod vmi;
 
 /// What to measure.
 #[derive(clap::Subcommand, Clone)]
 pub(crate) enum Bench {
+    /// Measure what it costs to default and to check a virtual machine: in a function call, and in webhooks over TLS.
+    ///
+    /// Needs no cluster: it starts an API server and a virt-api of its own.
+    Admission(admission::Args),
     /// Measure an API server: writes, reads, watches and memory while it holds more and more VirtualMachineInstances.
     ///
     /// Works with any Kubernetes API server. Everything happens in a namespace of its own, which is deleted at the end,
@@ -30,6 +35,7 @@ pub(crate) enum Format {
 /// Runs a benchmark.
 pub(crate) fn run(bench: &Bench) -> anyhow::Result<()> {
     match bench {
+        Bench::Admission(args) => admission::run(args),
         Bench::Apiserver(args) => apiserver::run(args),
         Bench::Vmi(args) => vmi::run(args),
     }

@@ -1,0 +1,102 @@
+//! `ferrovirt api`: virt-api for a Kubernetes cluster, in the foreground.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use ferrovirt_virt_api::server::{Certificate, Files, VirtApi};
+use ferrovirt_virt_api::{Handlers, Kubernetes, LocalHandlers, Stream, Subresources};
+use futures::future::BoxFuture;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// Arguments of `api`.
+#[derive(clap::Args, Clone)]
+pub(crate) struct Args {
+    /// Kubeconfig of the cluster. Default: the service account of the pod that this runs in.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Address to listen on.
+    #[arg(long, default_value = "0.0.0.0:8443", value_name = "ADDRESS:PORT")]
+    listen: SocketAddr,
+    /// The server's certificate, as PEM. It is read again when it changes.
+    #[arg(long, default_value = "/etc/virt-api/certificates/tls.crt", value_name = "FILE")]
+    tls_certificate: PathBuf,
+    /// Its private key, as PEM.
+    #[arg(long, default_value = "/etc/virt-api/certificates/tls.key", value_name = "FILE")]
+    tls_key: PathBuf,
+    /// Directory in which each node has a directory with its virt-handler's socket, for nodes on this machine.
+    #[arg(long, value_name = "DIRECTORY")]
+    node_sockets: Option<PathBuf>,
+}
+
+/// Serves until SIGTERM or SIGINT.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    super::serve::log();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(serve(args))
+}
+
+async fn serve(args: &Args) -> anyhow::Result<()> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let files = Files { certificate: args.tls_certificate.clone(), key: args.tls_key.clone() };
+    let certificate = Certificate::read(files)?;
+    let tls = Arc::new(certificate.clone().server_config()?);
+    let (cluster, watching) = Kubernetes::watch(client(args.kubeconfig.as_deref()).await?)?;
+    let (cluster, stop) = (Arc::new(cluster), CancellationToken::new());
+    let watching = tokio::spawn(stop.clone().run_until_cancelled_owned(watching));
+    let following = tokio::spawn(stop.clone().run_until_cancelled_owned(async move { certificate.follow().await }));
+    tokio::select! {
+        () = cluster.synced() => {}
+        _ = terminate.recv() => return Ok(()),
+        _ = interrupt.recv() => return Ok(()),
+    }
+    let listener = TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
+    let address = listener.local_addr()?;
+    let server = Arc::new(VirtApi::new(cluster, Subresources::new(handlers(args))));
+    let serving = tokio::spawn(server.serve(listener, tls, stop.clone()));
+    tracing::info!(%address, "virt-api is ready");
+    let mut out = io::stdout();
+    let _ = writeln!(out, "ready https://{address}").and_then(|()| out.flush());
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("stopping");
+    stop.cancel();
+    let _ = tokio::join!(serving, watching, following);
+    Ok(())
+}
+
+async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
+    let config = match kubeconfig {
+        Some(path) => {
+            let kubeconfig = Kubeconfig::read_from(path).with_context(|| format!("cannot read {}", path.display()))?;
+            kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?
+        }
+        None => kube::Config::incluster()
+            .context("this is no pod with a service account: name the cluster with --kubeconfig")?,
+    };
+    Ok(kube::Client::try_from(config)?)
+}
+
+fn handlers(args: &Args) -> Arc<dyn Handlers> {
+    match &args.node_sockets {
+        Some(directory) => Arc::new(LocalHandlers::new(directory)),
+        None => Arc::new(Unreachable),
+    }
+}
+
+/// The virt-handlers of other machines: nothing connects to them yet.
+struct Unreachable;
+
+impl Handlers for Unreachable {
+    fn connect<'a>(&'a self, _node: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
+        let why = "virt-api reaches virt-handlers of its own machine only, see --node-sockets";
+        Box::pin(async move { Err(io::Error::new(io::ErrorKind::Unsupported, why)) })
+    }
+}
