@@ -98,13 +98,16 @@ fn alive(view: &View, phase: Phase) -> Plan<Action, Status> {
     if phase == Phase::Scheduled {
         plan = plan.then(tell("Started", "VirtualMachineInstance started."));
     }
-    if is_deleted(view) && report.state != DomainState::ShuttingDown && view.reachable {
+    if is_deleted(view) && view.reachable {
+        // Also to a guest that is on its way: its time may have been cut, and asked again the launcher only takes a nearer deadline.
         let command = match grace(view) {
             0 => Command::Kill,
             grace_seconds => Command::Shutdown { grace_seconds },
         };
         plan = plan.then(Action::Command(command));
-        plan = plan.then(tell("ShuttingDown", "Signaled Graceful Shutdown"));
+        if report.state != DomainState::ShuttingDown {
+            plan = plan.then(tell("ShuttingDown", "Signaled Graceful Shutdown"));
+        }
     }
     plan
 }

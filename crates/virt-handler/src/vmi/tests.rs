@@ -117,8 +117,17 @@ fn a_deleted_guest_is_asked_to_power_off_and_killed_without_patience() {
         value["spec"]["terminationGracePeriodSeconds"] = 0.into();
     });
     assert!(decide(&view(short, Some(DomainState::Running))).actions.contains(&Action::Command(Command::Kill)));
+}
+
+#[test]
+fn a_guest_on_its_way_is_asked_again_without_a_word_and_killed_when_its_time_was_cut() {
     let on_its_way = view(vmi("Running", deleted), Some(DomainState::ShuttingDown));
-    assert!(decide(&on_its_way).actions.is_empty());
+    assert_eq!(decide(&on_its_way).actions, [Action::Command(Command::Shutdown { grace_seconds: 30 })]);
+    let cut = vmi("Running", |value| {
+        deleted(value);
+        value["spec"]["terminationGracePeriodSeconds"] = 0.into();
+    });
+    assert_eq!(decide(&view(cut, Some(DomainState::ShuttingDown))).actions, [Action::Command(Command::Kill)]);
 }
 
 #[test]

@@ -30,20 +30,20 @@ fn quick() -> Manifest {
     Manifest::kernel("machine").with("/spec/terminationGracePeriodSeconds", json!(1))
 }
 
-fn cores(count: &Value) -> Value {
+fn cores(count: u32) -> Value {
     json!({"spec": {"template": {"spec": {"domain": {"cpu": {"cores": count}}}}}})
 }
 
 async fn restart_required(stage: Stage) -> Result<()> {
     let machine = stage.create("Always", &quick()).await?;
     let guest = machine.running().await?;
-    let before = machine.get().await?["spec"]["template"]["spec"]["domain"]["cpu"]["cores"].clone();
-    machine.patch(&cores(&json!(2))).await?;
+    let before = machine.get().await?["spec"]["template"]["spec"]["domain"]["cpu"].clone();
+    machine.patch(&cores(2)).await?;
     machine.condition("RestartRequired", "True", 30).await?;
     machine.stays(&guest.uid, "Running", "Running").await?;
-    machine.patch(&cores(&before)).await?;
+    machine.patch(&json!({"spec": {"template": {"spec": {"domain": {"cpu": before}}}}})).await?;
     machine.no_condition("RestartRequired", 30).await?;
-    machine.patch(&cores(&json!(2))).await?;
+    machine.patch(&cores(2)).await?;
     machine.condition("RestartRequired", "True", 30).await?;
     machine.accept("restart", &Value::Null).await?;
     let other = machine.running_but(&guest.uid).await?;
@@ -76,7 +76,7 @@ async fn revision(stage: Stage) -> Result<()> {
     let owner = &object["metadata"]["ownerReferences"][0];
     ensure!(owner["uid"] == machine.get().await?["metadata"]["uid"] && owner["controller"] == true, "owner is {owner}");
 
-    machine.patch(&cores(&json!(2))).await?;
+    machine.patch(&cores(2)).await?;
     let still = recorded(&machine).await?;
     ensure!(still == first, "a change alone has made revision {still}");
     machine.accept("restart", &Value::Null).await?;

@@ -1,6 +1,8 @@
 //! Starting and stopping in other than the plain way.
 
-use anyhow::{Result, ensure};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
 use blackbox::manifest::Manifest;
 use serde_json::{Value, json};
 
@@ -23,6 +25,11 @@ pub(super) fn cases() -> Vec<Case> {
             stop_harder,
         ),
         Case::new("power/restart-now", "A restart with grace period 0 waits for no guest.", restart_now),
+        Case::new(
+            "power/delete-pod",
+            "A guest whose pod is deleted is asked to power off, and the machine goes on with another.",
+            delete_pod,
+        ),
         Case::new("power/dry-run", "A dry run is answered as the real one, and changes nothing.", dry_run),
     ]
 }
@@ -102,6 +109,22 @@ async fn restart_now(stage: Stage) -> Result<()> {
     machine.accept("restart", &json!({"gracePeriodSeconds": 0})).await?;
     let other = machine.running_but(&guest.uid).await?;
     machine.stays(&other.uid, "Running", "Running").await
+}
+
+async fn delete_pod(stage: Stage) -> Result<()> {
+    let manifest = Manifest::kernel("machine").with("/spec/terminationGracePeriodSeconds", json!(600));
+    let machine = stage.create("Always", &manifest).await?;
+    let (guest, mut console) = machine.login().await?;
+    let ending = tokio::spawn({
+        let guest = guest.clone();
+        async move { guest.last_phase(90).await }
+    });
+    machine.delete_pod(false).await?;
+    console.expect("guest: poweroff", Duration::from_secs(60)).await.context("the guest was not asked to power off")?;
+    let phase = ending.await??;
+    ensure!(phase == "Succeeded", "its last phase is {phase}");
+    machine.running_but(&guest.uid).await?;
+    machine.accept("stop", &json!({"gracePeriod": 0})).await
 }
 
 async fn dry_run(stage: Stage) -> Result<()> {

@@ -148,8 +148,9 @@ impl Event {
 
 async fn check(stage: Stage, row: &Row) -> Result<()> {
     let (strategy, before, event, after, then) = row;
-    let (machine, old, console) = prepare(&stage, strategy, *before, *event).await?;
-    let refusal = happen(&machine, *event, console, *after).await?;
+    // The console stays open to the end: what was typed last might be lost with it.
+    let (machine, old, mut console) = prepare(&stage, strategy, *before, *event).await?;
+    let refusal = happen(&machine, *event, console.as_mut(), *after).await?;
     let uid = old.as_ref().map_or("", |guest| guest.uid.as_str());
     match after {
         After::Another => {
@@ -229,16 +230,16 @@ async fn prepare(
 async fn happen(
     machine: &Machine,
     event: Event,
-    console: Option<Console>,
+    console: Option<&mut Console>,
     after: After,
 ) -> Result<Option<blackbox::cluster::Answer>> {
     match (event, console) {
-        (Event::Shutdown, Some(mut console)) => console.send("poweroff -f\n").await?,
-        (Event::Crash, Some(mut console)) => console.send("panic\n").await?,
+        (Event::Shutdown, Some(console)) => console.send("poweroff -f\n").await?,
+        (Event::Crash, Some(console)) => console.send("panic\n").await?,
         (Event::Shutdown | Event::Crash, None) => bail!("nobody is logged in"),
         (Event::DeleteGuest, _) => machine.guest().await?.delete().await?,
-        // A guest that does not listen would use up the pod's time.
-        (Event::DeletePod, console) => machine.delete_pod(console.is_some()).await?,
+        // By force: given time, a guest that has booted would power off, and one that has not would be killed.
+        (Event::DeletePod, _) => machine.delete_pod(true).await?,
         (Event::Start | Event::Stop | Event::Restart, _) if matches!(after, After::Refused(_)) => {
             return Ok(Some(machine.ask(event.name(), &Value::Null).await?));
         }
