@@ -83,7 +83,7 @@ async fn broken_image(stage: Stage) -> Result<()> {
 async fn crash_loop(stage: Stage) -> Result<()> {
     let machine = broken(&stage, "Always").await?;
     fail(&machine, 1).await?;
-    named(&stage, &["machine", "again"]).await
+    named(&stage, &["failed once", "next try", NO_IMAGE, "virtctl stop machine"]).await
 }
 
 async fn halted(stage: Stage) -> Result<()> {
@@ -106,10 +106,10 @@ async fn panicked(stage: Stage) -> Result<()> {
     console.send("panic\n").await?;
     guest.reach("Failed", 60).await?;
     machine.reach("Stopped", 30).await?;
-    named(&stage, &["machine", "crash"]).await
+    named(&stage, &["machine", "panicked"]).await
 }
 
 async fn unknown(stage: Stage) -> Result<()> {
-    stage.virtctl.refused(&["why", "nobody"], &["nobody", "not found"]).await?;
+    stage.virtctl.refused(&["why", "nobody"], &["nobody", "no virtual machine"]).await?;
     Ok(())
 }
