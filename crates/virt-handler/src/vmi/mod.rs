@@ -15,7 +15,8 @@ use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::vmi::{VirtualMachineInstancePhase as Phase, VirtualMachineInstanceStatus as Status};
 use ferrovirt_domain::NodeFacts;
 use ferrovirt_reconcile::controller::{Category, standard};
-use ferrovirt_reconcile::{Cache, Clock, Controller, Expectations, Failure, Index, ObjectKey, Plan, Recorder};
+use ferrovirt_reconcile::events::reference;
+use ferrovirt_reconcile::{Cache, Clock, Controller, Expectations, Failure, Index, Note, ObjectKey, Plan, Recorder};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
 
@@ -118,12 +119,19 @@ impl Controller for Guests {
     async fn write_status(&self, view: &View, status: Status) -> Result<(), Failure> {
         let api: Api<VirtualMachineInstance> =
             Api::namespaced(self.client.clone(), view.vmi.metadata.namespace.as_deref().unwrap_or_default());
+        let news = report::news_of_failure(view.vmi.status.as_ref(), &status);
         let vmi = VirtualMachineInstance { status: Some(status), ..VirtualMachineInstance::clone(&view.vmi) };
         let name = vmi.metadata.name.clone().unwrap_or_default();
         let written = api.replace(&name, &kube::api::PostParams::default(), &vmi).await;
         let written = written.map_err(|error| Failure::api(format!("write the status of {name}"), error))?;
         if let Some(key) = ObjectKey::of(&written) {
             self.written.updated(&key, &written);
+        }
+        // The condition goes with the object, which a machine's controller replaces; the event stays.
+        if let Some(message) = news
+            && let Err(error) = self.recorder.record(&reference(&written), &Note::warning("SyncFailed", message)).await
+        {
+            tracing::warn!(%error, "cannot write an event");
         }
         Ok(())
     }

@@ -267,6 +267,15 @@ pub(super) fn ended(vmi: &VirtualMachineInstance, phase: Phase, now: Timestamp) 
     status
 }
 
+/// Why the guest cannot be started, where that was not said before.
+pub(super) fn news_of_failure(before: Option<&Status>, after: &Status) -> Option<String> {
+    let words = |status: &Status| {
+        let failed = find_condition(&status.conditions, kinds::SYNCHRONIZED).filter(|condition| !condition.is_true());
+        failed.and_then(|condition| condition.message.clone())
+    };
+    words(after).filter(|message| before.and_then(words).as_ref() != Some(message))
+}
+
 /// The status after a failed attempt to start. One that would fail again ends the guest.
 pub(super) fn start_failed(vmi: &VirtualMachineInstance, message: &str, hopeless: bool, now: Timestamp) -> Status {
     let mut status = vmi.status.clone().unwrap_or_default();

@@ -194,6 +194,8 @@ fn only_a_guest_that_never_ran_fails_by_what_could_not_be_done() {
     let failed = after("Scheduled").unwrap();
     assert_eq!(failed.phase, Some(Phase::Failed));
     assert!(find_condition(&failed.conditions, "Synchronized").unwrap().message.as_ref().unwrap().contains("broken"));
+    assert!(report::news_of_failure(None, &failed).is_some_and(|told| told.contains("broken")));
+    assert_eq!(report::news_of_failure(Some(&failed), &failed), None, "it is told once");
     for phase in ["Running", "Succeeded", "Failed"] {
         assert_eq!(after(phase), None, "{phase}");
     }
