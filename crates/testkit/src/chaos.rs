@@ -2,30 +2,34 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::component::Component;
+use crate::course::Course;
 use crate::world::{NAMESPACE, World};
 
 /// Kinds whose watches misbehave.
 const RESOURCES: [&str; 3] = ["kubevirt.io/virtualmachineinstances", "/pods", "/nodes"];
+/// More of them, in a world with machines.
+const MACHINE_RESOURCES: [&str; 2] = ["kubevirt.io/virtualmachines", "apps/controllerrevisions"];
 
 /// Makes trouble for this long, and then sets everything right again.
-pub(crate) async fn run(world: &Arc<World>, components: &[Arc<Component>], duration: Duration) {
-    let end = Instant::now() + duration;
+pub(crate) async fn run(world: &Arc<World>, components: &[Arc<Component>], course: &Course) {
+    let machines = if course.machines.is_empty() { &[] } else { MACHINE_RESOURCES.as_slice() };
+    let resources = [RESOURCES.as_slice(), machines].concat();
+    let end = Instant::now() + course.chaos;
     while Instant::now() < end {
         world.pause(0..2_000).await;
-        trouble(world, components).await;
+        trouble(world, components, &resources).await;
     }
-    settle(world).await;
+    settle(world, &resources).await;
 }
 
-async fn trouble(world: &Arc<World>, components: &[Arc<Component>]) {
+async fn trouble(world: &Arc<World>, components: &[Arc<Component>], resources: &[&'static str]) {
     let faults = world.server.store.faults();
-    let resource = RESOURCES[usize::try_from(world.roll(0..3)).unwrap_or_default()];
+    let resource = resources[usize::try_from(world.roll(0..resources.len() as u64)).unwrap_or_default()];
     match world.roll(0..12) {
         0..4 => {
             let victim = world.roll(0..components.len() as u64);
@@ -88,11 +92,11 @@ async fn list_again(world: &Arc<World>, resource: &str) {
 }
 
 /// Everything is as it should be, and everybody gets to see it.
-async fn settle(world: &Arc<World>) {
+async fn settle(world: &Arc<World>, resources: &[&'static str]) {
     world.note(|| "the trouble is over".to_owned());
     world.flaky.store(false, Ordering::Relaxed);
     world.server.store.faults().clear();
-    for resource in RESOURCES {
+    for resource in resources {
         list_again(world, resource).await;
     }
 }

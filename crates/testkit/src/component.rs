@@ -20,6 +20,9 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::course::Kill;
 use crate::world::World;
 
+/// Where guests are in the API.
+const GUESTS: &str = "/virtualmachineinstances";
+
 /// Who can die.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Name {
@@ -161,7 +164,17 @@ impl Component {
         if world.request_fails() {
             return lost();
         }
+        let is_made = request.method() == Method::POST && request.uri().path().ends_with(GUESTS);
+        let deleted = deleted_guest(&request).and_then(|name| world.guest_named(name));
         let answer = self.handle(request).await;
+        if answer.status().is_success() {
+            if is_made {
+                world.ledger.note_guests(world);
+            }
+            if let Some(guest) = deleted {
+                world.ledger.deleted(world, &guest);
+            }
+        }
         if let Some(line) = line {
             world.note(|| format!("{line} → {}", answer.status().as_u16()));
             world.check_children();
@@ -175,4 +188,11 @@ impl Component {
         life.or_never().await;
         if world.request_fails() { lost() } else { Ok(answer) }
     }
+}
+
+/// The guest that a request deletes.
+fn deleted_guest(request: &Request<kube::client::Body>) -> Option<&str> {
+    let is_delete = *request.method() == Method::DELETE;
+    let (_, name) = request.uri().path().split_once(GUESTS).filter(|_| is_delete)?;
+    name.strip_prefix('/')
 }

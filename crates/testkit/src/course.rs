@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ferrovirt_api::vm::RunStrategy;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -29,13 +30,52 @@ pub struct Kill {
     pub after_writes: u64,
 }
 
+/// What a user does to a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deed {
+    /// Starts it.
+    Start,
+    /// Starts it, paused.
+    StartPaused,
+    /// Stops it.
+    Stop,
+    /// Stops it, and starts it again.
+    Restart,
+    /// Deletes its guest.
+    DeleteGuest,
+}
+
+/// How a machine is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Farewell {
+    /// With its guest.
+    WithGuest,
+    /// Without: the guest goes on, until it is deleted too.
+    LeavesGuest,
+}
+
+/// One machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MachineCourse {
+    /// When it runs.
+    pub strategy: RunStrategy,
+    /// What its first guests do, one after the other; all later ones are obedient.
+    pub fates: Vec<Fate>,
+    /// What its user does, each so long after the one before. A refused deed is tried again a few times.
+    pub deeds: Vec<(Duration, Deed)>,
+    /// How it is deleted.
+    pub farewell: Farewell,
+}
+
 /// One run.
 #[derive(Debug, Clone)]
 pub struct Course {
     /// Decides everything that is not said here.
     pub seed: u64,
-    /// The guests, and what each does.
+    /// The guests without a machine, and what each does.
     pub guests: Vec<Fate>,
+    /// The machines, and what happens to each.
+    pub machines: Vec<MachineCourse>,
     /// When the guests are deleted; `None`: when all of them are where they should be.
     pub delete_after: Option<Duration>,
     /// Deaths at exact places.
@@ -47,7 +87,21 @@ pub struct Course {
 impl Course {
     /// One guest, from its creation to its end, with nothing in its way.
     pub fn quiet() -> Self {
-        Self { seed: 0, guests: vec![Fate::Obedient], delete_after: None, kills: Vec::new(), chaos: Duration::ZERO }
+        let guests = vec![Fate::Obedient];
+        Self { seed: 0, guests, machines: Vec::new(), delete_after: None, kills: Vec::new(), chaos: Duration::ZERO }
+    }
+
+    /// One machine, with nothing in its way.
+    pub fn of_machine(machine: MachineCourse) -> Self {
+        Self { guests: Vec::new(), machines: vec![machine], ..Self::quiet() }
+    }
+
+    /// Machines, with whatever the seed brings.
+    pub fn of_machine_seed(seed: u64) -> Self {
+        let mut dice = StdRng::seed_from_u64(seed ^ 0x6d61_6368_696e_6573);
+        let machines = (0..dice.random_range(1..=2)).map(|_| MachineCourse::random(&mut dice)).collect();
+        let chaos = Duration::from_millis(dice.random_range(2_000..30_000));
+        Self { seed, guests: Vec::new(), machines, delete_after: None, kills: Vec::new(), chaos }
     }
 
     /// Whatever the seed brings.
@@ -57,7 +111,29 @@ impl Course {
         let hasty = dice.random_bool(0.4);
         let delete_after = hasty.then(|| Duration::from_millis(dice.random_range(0..15_000)));
         let chaos = Duration::from_millis(dice.random_range(2_000..20_000));
-        Self { seed, guests, delete_after, kills: Vec::new(), chaos }
+        Self { seed, guests, machines: Vec::new(), delete_after, kills: Vec::new(), chaos }
+    }
+}
+
+/// Strategies that a machine can have.
+pub const STRATEGIES: [RunStrategy; 5] =
+    [RunStrategy::Always, RunStrategy::RerunOnFailure, RunStrategy::Manual, RunStrategy::Halted, RunStrategy::Once];
+
+impl MachineCourse {
+    /// A machine that is left alone.
+    pub fn quiet(strategy: RunStrategy) -> Self {
+        Self { strategy, fates: Vec::new(), deeds: Vec::new(), farewell: Farewell::WithGuest }
+    }
+
+    fn random(dice: &mut StdRng) -> Self {
+        const DEEDS: [Deed; 5] = [Deed::Start, Deed::StartPaused, Deed::Stop, Deed::Restart, Deed::DeleteGuest];
+        let strategy = STRATEGIES[dice.random_range(0..STRATEGIES.len())];
+        let fates = (0..dice.random_range(0..3)).map(|_| fate(dice)).collect();
+        let deeds = (0..dice.random_range(0..5))
+            .map(|_| (Duration::from_millis(dice.random_range(0..8_000)), DEEDS[dice.random_range(0..DEEDS.len())]));
+        let deeds = deeds.collect();
+        let farewell = if dice.random_bool(0.25) { Farewell::LeavesGuest } else { Farewell::WithGuest };
+        Self { strategy, fates, deeds, farewell }
     }
 }
 

@@ -14,7 +14,7 @@
 //! What is under test is the real code of virt-controller, the scheduler and virt-handler; around it everything is simulated, and whatever happens
 //! follows from the seed: latencies, the moments at which components die, what watches do. The [`machine`] has the last word about
 //! guests, so it is where the promises are checked: never two live copies of a guest, no guest ended without a recorded intent, no
-//! second pod for a guest. At the end everything must have converged, whatever happened in between.
+//! second pod for a guest. The [`ledger`] knows what users have asked for, so that no machine is started or stopped otherwise. At the end everything must have converged, whatever happened in between.
 //!
 //! [`simulate`] plays one [`Course`] to its end. A course that fails says how it went, and how to play it again.
 
@@ -23,10 +23,12 @@ pub mod component;
 pub mod course;
 pub mod kubelet;
 pub mod launcher;
+pub mod ledger;
 pub mod machine;
 pub mod server;
 pub mod simulation;
+pub mod user;
 pub mod world;
 
-pub use course::{Course, Fate, Kill};
+pub use course::{Course, Deed, Farewell, Fate, Kill, MachineCourse};
 pub use simulation::{Outcome, Wrong, simulate};

@@ -1,5 +1,6 @@
 //! Processes and guests of all nodes. They survive the death of every component, and here the promises are checked.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,9 +24,20 @@ pub fn node_name(index: usize) -> String {
 #[derive(Default)]
 pub struct Machine {
     processes: Mutex<Vec<Arc<Process>>>,
-    fates: Mutex<Vec<(String, Fate)>>,
+    fates: Mutex<BTreeMap<String, Fates>>,
     /// Some process ended.
     pub ended: Notify,
+}
+
+/// What the guests of one name do by themselves.
+#[derive(Default)]
+struct Fates {
+    /// The first does the first, and so on.
+    each: Vec<Fate>,
+    /// All later ones.
+    rest: Option<Fate>,
+    /// Uids of those that were started, in order.
+    known: Vec<String>,
 }
 
 /// One launcher with its guest, in one pod.
@@ -47,11 +59,26 @@ pub struct Process {
 impl Machine {
     /// Decides what a guest does by itself.
     pub(crate) fn set_fate(&self, guest: &str, fate: Fate) {
-        self.fates.lock().push((guest.to_owned(), fate));
+        self.set_fates(guest, Vec::new(), fate);
     }
 
-    fn fate(&self, guest: &str) -> Fate {
-        self.fates.lock().iter().find(|(name, _)| name == guest).map_or(Fate::Obedient, |(_, fate)| *fate)
+    /// Decides what the guests of a name do, one after the other.
+    pub(crate) fn set_fates(&self, guest: &str, each: Vec<Fate>, rest: Fate) {
+        let mut fates = self.fates.lock();
+        let fates = fates.entry(guest.to_owned()).or_default();
+        fates.rest = Some(rest);
+        fates.each = each;
+    }
+
+    fn fate(&self, guest: &str, uid: &str) -> Fate {
+        let mut fates = self.fates.lock();
+        let Some(fates) = fates.get_mut(guest) else { return Fate::Obedient };
+        let known = fates.known.iter().position(|known| known == uid);
+        let index = known.unwrap_or_else(|| {
+            fates.known.push(uid.to_owned());
+            fates.known.len() - 1
+        });
+        fates.each.get(index).copied().or(fates.rest).unwrap_or(Fate::Obedient)
     }
 
     /// The process of a pod, also after its end.
@@ -137,12 +164,15 @@ impl Process {
             }
             world.note(|| format!("guest {} runs", process.guest));
             process.enter(DomainState::Running);
-            let end = match world.machine.fate(&process.guest) {
+            let end = match world.machine.fate(&process.guest, &process.guest_uid) {
                 Fate::PowersOff => OffReason::Shutdown,
                 Fate::Crashes => OffReason::Crashed,
                 Fate::Obedient | Fate::Stubborn => return,
             };
             world.pause(100..8_000).await;
+            if is_live(&process.report().state) {
+                world.ledger.ended_by_itself(&process.guest, end == OffReason::Crashed);
+            }
             process.end(&world, end);
         });
     }
@@ -217,7 +247,7 @@ async fn bring_about_the_end(world: Arc<World>, process: Arc<Process>) {
     if !matches!(process.report().state, DomainState::Off(_) | DomainState::Starting) {
         process.enter(DomainState::ShuttingDown);
     }
-    let listens = world.machine.fate(&process.guest) != Fate::Stubborn;
+    let listens = world.machine.fate(&process.guest, &process.guest_uid) != Fate::Stubborn;
     let powers_off = Instant::now() + Duration::from_millis(world.roll(100..4_000));
     loop {
         let deadline = deadlines.borrow_and_update().unwrap_or_else(Instant::now);

@@ -21,9 +21,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::component::{Component, Life, Name};
-use crate::course::{Course, Fate};
+use crate::course::{Course, Deed, Fate};
 use crate::launcher::{NoLinks, NodeLaunchers};
 use crate::machine::node_name;
+use crate::user::{User, guest_spec};
 use crate::world::{NAMESPACE, World};
 use crate::{chaos, kubelet, server};
 
@@ -96,7 +97,7 @@ async fn play(course: &Course, directory: &Path) -> Result<Outcome, Wrong> {
         running.spawn(run(world.clone(), component.clone(), directory.join("handler")));
     }
     let scenario = Scenario { world: &world, course, components: &components };
-    let (outcome, ()) = tokio::join!(scenario.play(), chaos::run(&world, &components, course.chaos));
+    let (outcome, ()) = tokio::join!(scenario.play(), chaos::run(&world, &components, course));
     outcome
 }
 
@@ -182,17 +183,47 @@ impl Scenario<'_> {
             self.world.note(|| format!("{name} ({fate:?}) is created"));
             guests.create(guest(&name)).await?;
         }
+        let users: Vec<User<'_>> = self.users();
+        futures::future::try_join_all(users.iter().map(User::play)).await?;
         match self.course.delete_after {
             Some(delay) => tokio::time::sleep(delay).await,
-            None => self.until(trouble_ends, Scenario::not_running).await?,
+            None => {
+                self.until(trouble_ends, Scenario::not_running).await?;
+                self.until(trouble_ends, |_| users.iter().find_map(User::complaint)).await?;
+            }
         }
         let writes_until_running = self.writes();
         for name in (0..self.course.guests.len()).map(|index| format!("guest{index}")) {
             self.world.note(|| format!("{name} is deleted"));
             guests.delete(&Place::new(NAMESPACE, &name), &DeleteOptions::default()).await?;
         }
+        self.last_deeds(trouble_ends, &users).await?;
         self.until(trouble_ends, Scenario::not_gone).await?;
         Ok(Outcome { writes_until_running, writes: self.writes() })
+    }
+
+    fn users(&self) -> Vec<User<'_>> {
+        let machines = self.course.machines.iter().enumerate();
+        machines.map(|(index, course)| User::new(self.world, format!("machine{index}"), course)).collect()
+    }
+
+    /// Whatever happened before: machines can be stopped and started, and go when they are deleted.
+    async fn last_deeds(&self, trouble_ends: Instant, users: &[User<'_>]) -> Result<(), Wrong> {
+        for user in users.iter().filter(|user| user.had_deeds()) {
+            user.calm_down();
+            user.try_to(Deed::Stop).await?;
+            self.until(trouble_ends, |_| user.complaint()).await?;
+            user.try_to(Deed::Start).await?;
+            self.until(trouble_ends, |_| user.complaint()).await?;
+        }
+        for user in users {
+            user.delete().await?;
+        }
+        self.until(trouble_ends, |_| users.iter().find_map(User::not_gone)).await?;
+        for user in users {
+            user.delete_orphan().await?;
+        }
+        Ok(())
     }
 
     fn writes(&self) -> BTreeMap<String, u64> {
@@ -262,11 +293,5 @@ impl Scenario<'_> {
 }
 
 fn guest(name: &str) -> Value {
-    json!({
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {
-            "architecture": "amd64", "terminationGracePeriodSeconds": 20,
-            "domain": {"memory": {"guest": "64Mi"}, "devices": {"autoattachPodInterface": false}},
-        },
-    })
+    json!({"metadata": {"name": name, "namespace": NAMESPACE}, "spec": guest_spec()})
 }

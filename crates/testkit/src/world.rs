@@ -16,6 +16,7 @@ use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::ledger::Ledger;
 use crate::machine::Machine;
 
 /// Where guests live.
@@ -32,6 +33,8 @@ pub struct World {
     pub clock: Clock,
     /// Processes and guests.
     pub machine: Machine,
+    /// What users have asked of machines.
+    pub ledger: Ledger,
     /// Requests fail now and then.
     pub flaky: AtomicBool,
     /// Resources that are shown as they were at a revision.
@@ -49,6 +52,7 @@ impl World {
             server,
             clock,
             machine: Machine::default(),
+            ledger: Ledger::default(),
             flaky: AtomicBool::new(false),
             rewound: Mutex::default(),
             known: Mutex::default(),
@@ -121,6 +125,21 @@ impl World {
         self.stored("kubevirt.io", "virtualmachineinstances")
     }
 
+    /// The machines as they are stored.
+    pub fn machines(&self) -> Arc<Vec<Value>> {
+        self.stored("kubevirt.io", "virtualmachines")
+    }
+
+    /// The machine of a name as it is stored.
+    pub fn machine_named(&self, name: &str) -> Option<Value> {
+        self.machines().iter().find(|machine| machine["metadata"]["name"] == name).cloned()
+    }
+
+    /// The guest of a name as it is stored.
+    pub fn guest_named(&self, name: &str) -> Option<Value> {
+        self.guests().iter().find(|guest| guest["metadata"]["name"] == name).cloned()
+    }
+
     /// The pods as they are stored.
     pub fn pods(&self) -> Arc<Vec<Value>> {
         self.stored("", "pods")
@@ -180,12 +199,12 @@ impl World {
         ended || guest["metadata"]["deletionTimestamp"].is_string()
     }
 
-    /// No guest has two pods that may run.
+    /// No guest has two pods that may run, and no machine either: its guests have one name.
     pub(crate) fn check_children(&self) {
         let mut owners: Vec<String> = Vec::new();
         for pod in &*self.pods() {
             let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-            let owner = pod["metadata"]["ownerReferences"][0]["uid"].as_str().unwrap_or_default().to_owned();
+            let owner = pod["metadata"]["ownerReferences"][0]["name"].as_str().unwrap_or_default().to_owned();
             if ended {
                 continue;
             }

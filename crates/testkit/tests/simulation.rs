@@ -2,16 +2,22 @@
 //!
 //! - `SIMULATION_SEED=123 cargo test -p ferrovirt-testkit --test simulation one_seed -- --nocapture` plays one seed and tells how it went.
 //! - `SIMULATION_SEEDS=100000 cargo test …  many_seeds` plays more of them.
+//! - Machines have seeds of their own: `one_machine_seed`, `many_machine_seeds`.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
+use ferrovirt_api::vm::RunStrategy;
 use ferrovirt_testkit::component::Name;
-use ferrovirt_testkit::{Course, Fate, Kill, Outcome, simulate};
+use ferrovirt_testkit::course::STRATEGIES;
+use ferrovirt_testkit::{Course, Deed, Farewell, Fate, Kill, MachineCourse, Outcome, simulate};
 
 /// Seeds that are played with every change.
 const SEEDS: u64 = 1_000;
+/// The same for machines, whose runs are longer.
+const MACHINE_SEEDS: u64 = 250;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap())
@@ -67,28 +73,37 @@ fn components_that_die_after_all_of_their_writes_get_there_too() {
 
 #[test]
 fn many_seeds_end_well() {
-    let seeds = number("SIMULATION_SEEDS").unwrap_or(SEEDS);
+    play_many(SEEDS, "one_seed", Course::of_seed);
+}
+
+#[test]
+fn many_machine_seeds_end_well() {
+    play_many(MACHINE_SEEDS, "one_machine_seed", Course::of_machine_seed);
+}
+
+fn play_many(usual: u64, alone: &str, course: fn(u64) -> Course) {
+    let seeds = number("SIMULATION_SEEDS").unwrap_or(usual);
     let next = AtomicU64::new(0);
     let workers = std::thread::available_parallelism().unwrap().get();
     let failed = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(|| first_failure(&next, seeds))).collect();
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(|| first_failure(&next, seeds, course))).collect();
         workers.into_iter().filter_map(|worker| worker.join().unwrap()).next()
     });
     if let Some((seed, wrong)) = failed {
-        let again = "cargo test -p ferrovirt-testkit --test simulation one_seed -- --nocapture";
+        let again = format!("cargo test -p ferrovirt-testkit --test simulation {alone} -- --nocapture");
         panic!("seed {seed}: {wrong}\n\nplay it again: SIMULATION_SEED={seed} {again}");
     }
 }
 
 /// Plays seeds until one fails or none is left.
-fn first_failure(next: &AtomicU64, seeds: u64) -> Option<(u64, String)> {
+fn first_failure(next: &AtomicU64, seeds: u64, course: fn(u64) -> Course) -> Option<(u64, String)> {
     let directory = tempfile::tempdir().unwrap();
     loop {
         let seed = next.fetch_add(1, Ordering::Relaxed);
         if seed >= seeds {
             return None;
         }
-        if let Err(wrong) = simulate(&Course::of_seed(seed), directory.path()) {
+        if let Err(wrong) = simulate(&course(seed), directory.path()) {
             next.store(seeds, Ordering::Relaxed);
             return Some((seed, wrong.to_string()));
         }
@@ -100,4 +115,83 @@ fn one_seed() {
     let seed = number("SIMULATION_SEED").unwrap_or_default();
     let outcome = play(&Course::of_seed(seed));
     println!("seed {seed}: {outcome:?}");
+}
+
+#[test]
+fn one_machine_seed() {
+    let seed = number("SIMULATION_SEED").unwrap_or_default();
+    let course = Course::of_machine_seed(seed);
+    let outcome = play(&course);
+    println!("seed {seed}: {course:?} {outcome:?}");
+}
+
+/// A machine's own writes: what it lacks (finalizer, identity), its revision, its guest, and that it runs. The guest's four are as
+/// always.
+#[test]
+fn a_machine_comes_up_with_eight_writes_of_ours() {
+    let outcome = play(&Course::of_machine(MachineCourse::quiet(RunStrategy::Always)));
+    let ours = |(name, _): &(&String, &u64)| name.starts_with("virt-");
+    let writes: u64 = outcome.writes_until_running.iter().filter(ours).map(|(_, count)| count).sum();
+    assert!(writes <= 8, "{:?}", outcome.writes_until_running);
+}
+
+/// Machines that are left alone, each with what its first guest does.
+fn left_alone() -> impl Iterator<Item = MachineCourse> {
+    STRATEGIES.into_iter().flat_map(|strategy| {
+        let fates = [vec![], vec![Fate::PowersOff], vec![Fate::Crashes], vec![Fate::Stubborn]];
+        fates.map(|fates| MachineCourse { fates, ..MachineCourse::quiet(strategy) })
+    })
+}
+
+/// A machine that is started, if it does not start by itself, and whose user then does something.
+fn used(strategy: RunStrategy, deeds: &[Deed]) -> MachineCourse {
+    let first = matches!(strategy, RunStrategy::Manual | RunStrategy::Halted).then_some(Deed::Start);
+    let deeds = first.into_iter().chain(deeds.iter().copied()).map(|deed| (Duration::from_secs(8), deed)).collect();
+    MachineCourse { deeds, ..MachineCourse::quiet(strategy) }
+}
+
+fn left_behind() -> MachineCourse {
+    MachineCourse { farewell: Farewell::LeavesGuest, ..MachineCourse::quiet(RunStrategy::Always) }
+}
+
+#[test]
+fn machines_end_well_when_nothing_is_in_their_way() {
+    let uses: [&[Deed]; 4] = [&[Deed::Stop], &[Deed::Restart], &[Deed::Stop, Deed::StartPaused], &[Deed::DeleteGuest]];
+    let used = STRATEGIES.into_iter().flat_map(|strategy| uses.map(|deeds| used(strategy, deeds)));
+    for machine in left_alone().chain(used).chain([left_behind()]) {
+        play(&Course::of_machine(machine));
+    }
+}
+
+/// virt-controller dies after each of its writes, whatever its machine is at.
+#[test]
+fn machines_end_well_whenever_their_controller_dies() {
+    let fated = |strategy, fate| MachineCourse { fates: vec![fate], ..MachineCourse::quiet(strategy) };
+    let courses = [
+        fated(RunStrategy::Always, Fate::Crashes),
+        fated(RunStrategy::RerunOnFailure, Fate::Crashes),
+        fated(RunStrategy::RerunOnFailure, Fate::PowersOff),
+        fated(RunStrategy::Once, Fate::PowersOff),
+        used(RunStrategy::Manual, &[Deed::Restart]),
+        used(RunStrategy::RerunOnFailure, &[Deed::DeleteGuest]),
+        used(RunStrategy::Always, &[Deed::Stop, Deed::StartPaused]),
+        left_behind(),
+    ];
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().unwrap().get() {
+            scope.spawn(|| {
+                while let Some(machine) = courses.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    die_after_every_write(&Course::of_machine(machine.clone()));
+                }
+            });
+        }
+    });
+}
+
+fn die_after_every_write(quiet: &Course) {
+    let component = Name::Controller;
+    for after_writes in 1..=play(quiet).writes[&component.to_string()] {
+        play(&Course { kills: vec![Kill { component, after_writes }], ..quiet.clone() });
+    }
 }

@@ -155,14 +155,14 @@ impl Housekeeper {
                     Event { revision: object.revision, key: object.key.clone(), object: Some(object), previous: None };
                 self.observe(&event);
             }
-            let Ok(mut watch) = self.server.store.watch(&storage, None, page.revision) else { continue };
-            loop {
-                match watch.next().await {
-                    Ok(event) => self.observe(&event),
-                    Err(WatchError::Closed) => return,
-                    // Too far behind: start over from a list.
-                    Err(_) => break,
-                }
+            let mut watch = match self.server.store.watch(&storage, None, page.revision) {
+                Ok(watch) => watch,
+                Err(WatchError::Closed) => return,
+                Err(_) => continue,
+            };
+            // Too far behind, or broken: start over from a list. A store that is closed says so there.
+            while let Ok(event) = watch.next().await {
+                self.observe(&event);
             }
         }
     }

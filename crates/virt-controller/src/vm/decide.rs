@@ -107,7 +107,7 @@ fn judge<'a>(machine: &Machine, vmi: Option<&'a VirtualMachineInstance>) -> Judg
     let strategy = machine.vm.spec.effective_run_strategy();
     let acting = strategy.unwrap_or(RunStrategy::Halted);
     let before = &machine.status;
-    let requests = requests::unserved(&before.state_change_requests, acting, vmi).to_vec();
+    let requests = requests::unserved(&before.state_change_requests, vmi).to_vec();
     let (life, wish) = (Life::of(vmi), requests::wish(&requests));
     let start_failure = backoff::update(before.start_failure.as_ref(), acting, vmi, machine.uid(), machine.now);
     Judgement {
@@ -139,8 +139,8 @@ fn carry_out(machine: &Machine, vmi: Option<&Arc<VirtualMachineInstance>>) -> De
         (Step::Start { after_back_off }, None) => start(machine, &mut judgement, after_back_off),
         (Step::Remove, Some(vmi)) => remove(machine, &judgement, vmi),
         (Step::AwaitTheEnd, Some(vmi)) => await_the_end(machine, &judgement, vmi),
-        (Step::AskForStart, Some(_)) => {
-            judgement.requests.push(requests::start());
+        (Step::AskForStart, Some(vmi)) => {
+            judgement.requests.push(requests::start_after(vmi));
             report(machine, &judgement)
         }
         (Step::TurnAlways, _) => Plan::nothing().then(patch_machine(machine, turned_always(machine))),
@@ -209,11 +209,12 @@ fn create(machine: &Machine, judgement: &mut Judgement<'_>) -> Decision {
             return report(machine, judgement);
         }
     };
-    let mut plan = Plan::nothing();
-    let are_requests_served = judgement.requests != machine.status.state_change_requests;
-    if are_requests_served {
-        plan = plan.then(confirm_guest(machine));
+    // A stop that is served is crossed off first: a guest that comes up while the list still names the one before could not be
+    // stopped by whoever reads that list.
+    if judgement.requests != machine.status.state_change_requests {
+        return report(machine, judgement);
     }
+    let mut plan = Plan::nothing();
     // Of a machine that had a guest before, yesterday's wishes may be in the cache: what was stopped must not come up again.
     if machine.status.run_strategy.is_some() || !judgement.requests.is_empty() {
         plan = plan.then(confirm_machine(machine));
@@ -223,9 +224,8 @@ fn create(machine: &Machine, judgement: &mut Judgement<'_>) -> Decision {
         plan = plan.then(Action::CreateRevision(Box::new(revision)));
     }
     plan = plan.then(Action::CreateGuest(Box::new(instance::guest(machine, &judgement.requests))));
-    plan = instance::outdated_revisions(machine).fold(plan, |plan, old| plan.then(Action::DeleteRevision(old.clone())));
     // That there is a guest, the next look will tell.
-    if are_requests_served { plan.report(status::status(machine, judgement)) } else { plan }
+    instance::outdated_revisions(machine).fold(plan, |plan, old| plan.then(Action::DeleteRevision(old.clone())))
 }
 
 /// Deletes the guest's object, after everything that is to be remembered of it is written down.

@@ -4,39 +4,40 @@
 //! - A stop names the guest that it is meant for. It is served when that guest is gone; meant for another guest, it is too.
 //! - A start is served when there is a live guest. A guest that was made because of a request carries a
 //!   [mark](annotations::START_REQUEST), so that a start whose guest has ended already is not served twice.
+//! - The start that the controller asks for itself, after a failure, names the guest that failed: that one cannot serve it.
 //!
 //! What is taken from the list has to be true: whoever takes something away on the word of a cache may lose a request. So the plan
 //! that does it [reads the guest](super::Action::ConfirmGuest) first.
 
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::names::annotations;
-use ferrovirt_api::vm::{RunStrategy, StateChangeAction, StateChangeRequest};
+use ferrovirt_api::vm::{StateChangeAction, StateChangeRequest};
 
 use super::strategy::{Life, Wish};
 
 /// The key of a start's data that asks for a guest which waits to be unpaused.
 const PAUSED: &str = "paused";
+/// The key of a start's data that names the guest whose failure it makes good.
+const FAILED_GUEST: &str = "failedGuest";
 
 /// The requests that are left when those at the head that are served are gone.
 pub(super) fn unserved<'a>(
     requests: &'a [StateChangeRequest],
-    strategy: RunStrategy,
     vmi: Option<&VirtualMachineInstance>,
 ) -> &'a [StateChangeRequest] {
-    let served = requests.iter().take_while(|request| is_served(request, strategy, vmi)).count();
+    let served = requests.iter().take_while(|request| is_served(request, vmi)).count();
     &requests[served..]
 }
 
-fn is_served(request: &StateChangeRequest, strategy: RunStrategy, vmi: Option<&VirtualMachineInstance>) -> bool {
+fn is_served(request: &StateChangeRequest, vmi: Option<&VirtualMachineInstance>) -> bool {
     let Some(vmi) = vmi else { return request.action == StateChangeAction::Stop };
     match request.action {
         StateChangeAction::Stop => request.uid.is_none() || request.uid != vmi.metadata.uid,
+        StateChangeAction::Start if request.data.get(FAILED_GUEST) == vmi.metadata.uid.as_ref() => false,
         StateChangeAction::Start => match Life::of(Some(vmi)) {
             Life::Live => true,
-            // After a failure a start is wanted anyway, whether this one is new or not.
-            Life::Failed if strategy == RunStrategy::RerunOnFailure => false,
-            Life::Succeeded | Life::Failed => is_marked(vmi),
-            Life::Absent | Life::Leaving => false,
+            Life::Succeeded | Life::Failed | Life::Leaving => is_marked(vmi),
+            Life::Absent => false,
         },
     }
 }
@@ -60,9 +61,10 @@ pub(super) fn starts_paused(requests: &[StateChangeRequest]) -> bool {
     requests.first().is_some_and(|request| request.action == StateChangeAction::Start && is_paused(request))
 }
 
-/// A request to start.
-pub(super) fn start() -> StateChangeRequest {
-    StateChangeRequest { action: StateChangeAction::Start, data: [].into(), uid: None }
+/// A request to start another guest after one that failed.
+pub(super) fn start_after(failed: &VirtualMachineInstance) -> StateChangeRequest {
+    let uid = failed.metadata.uid.clone().unwrap_or_default();
+    StateChangeRequest { action: StateChangeAction::Start, data: [(FAILED_GUEST.to_owned(), uid)].into(), uid: None }
 }
 
 #[cfg(test)]
@@ -88,7 +90,11 @@ mod tests {
     }
 
     fn left(requests: &[StateChangeRequest], vmi: Option<&VirtualMachineInstance>) -> usize {
-        unserved(requests, RunStrategy::Manual, vmi).len()
+        unserved(requests, vmi).len()
+    }
+
+    fn start() -> StateChangeRequest {
+        StateChangeRequest { action: StateChangeAction::Start, data: [].into(), uid: None }
     }
 
     #[test]
@@ -104,17 +110,24 @@ mod tests {
 
     #[test]
     fn a_start_is_served_by_a_living_guest_or_by_the_one_that_it_made() {
-        let start = || start();
         assert_eq!(left(&[start()], None), 1);
         assert_eq!(left(&[start()], Some(&guest("Pending", false, false))), 0);
         assert_eq!(left(&[start()], Some(&guest("Running", false, true))), 1, "the guest before");
         assert_eq!(left(&[start()], Some(&guest("Succeeded", false, false))), 1);
-        assert_eq!(left(&[start()], Some(&guest("Succeeded", true, false))), 0);
-        assert_eq!(left(&[start()], Some(&guest("Failed", true, false))), 0);
-        let rerun =
-            unserved(std::slice::from_ref(&start()), RunStrategy::RerunOnFailure, Some(&guest("Failed", true, false)))
-                .len();
-        assert_eq!(rerun, 1, "a failure wants a start");
+        for (phase, is_deleted) in [("Succeeded", false), ("Failed", false), ("Running", true), ("Failed", true)] {
+            assert_eq!(left(&[start()], Some(&guest(phase, true, is_deleted))), 0, "{phase} {is_deleted}");
+        }
+    }
+
+    #[test]
+    fn a_start_after_a_failure_is_for_the_next_guest() {
+        let failed = guest("Failed", true, false);
+        let again = start_after(&failed);
+        assert_eq!(left(std::slice::from_ref(&again), Some(&failed)), 1);
+        assert_eq!(left(std::slice::from_ref(&again), Some(&guest("Failed", true, true))), 1);
+        let mut next = guest("Succeeded", true, false);
+        next.metadata.uid = Some("b".to_owned());
+        assert_eq!(left(&[again], Some(&next)), 0);
     }
 
     #[test]
@@ -122,7 +135,7 @@ mod tests {
         let restart = [stop(Some("a")), start()];
         let old = guest("Running", false, false);
         assert_eq!((left(&restart, Some(&old)), wish(&restart)), (2, Wish::Stop));
-        let rest = unserved(&restart, RunStrategy::Manual, None);
+        let rest = unserved(&restart, None);
         assert_eq!((rest.len(), wish(rest)), (1, Wish::Start));
         let mut new = guest("Pending", true, false);
         new.metadata.uid = Some("b".to_owned());
