@@ -107,7 +107,7 @@ fn judge<'a>(machine: &Machine, vmi: Option<&'a VirtualMachineInstance>) -> Judg
     let strategy = machine.vm.spec.effective_run_strategy();
     let acting = strategy.unwrap_or(RunStrategy::Halted);
     let before = &machine.status;
-    let requests = requests::unserved(&before.state_change_requests, vmi).to_vec();
+    let requests = requests::unserved(&before.state_change_requests, acting, vmi).to_vec();
     let (life, wish) = (Life::of(vmi), requests::wish(&requests));
     let start_failure = backoff::update(before.start_failure.as_ref(), acting, vmi, machine.uid(), machine.now);
     Judgement {
@@ -384,3 +384,7 @@ pub(super) fn after_failure(machine: &Machine, failure: &Failure) -> Option<Virt
     status::fail(&mut status.conditions, &whole_seconds(machine.now), Some(&trouble));
     Some(status)
 }
+
+#[cfg(test)]
+#[path = "decide_tests.rs"]
+mod tests;

@@ -118,3 +118,7 @@ fn listed(fields: &[String]) -> String {
         more => format!("{first} and {more} more"),
     }
 }
+
+#[cfg(test)]
+#[path = "live_tests.rs"]
+mod tests;

@@ -44,6 +44,9 @@ mod requests;
 mod status;
 pub mod strategy;
 
+#[cfg(test)]
+mod fixtures;
+
 use std::time::Duration;
 
 use ferrovirt_api::vm::{DataVolume, VirtualMachineStatus};

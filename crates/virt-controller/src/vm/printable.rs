@@ -88,3 +88,7 @@ fn is_waiting_for_retry(facts: &Facts<'_>) -> bool {
         facts.vmi.is_some_and(|vmi| !vmi.status.as_ref().and_then(|status| status.phase).is_some_and(Phase::is_final));
     has_failed && tries_again && !is_live
 }
+
+#[cfg(test)]
+#[path = "printable_tests.rs"]
+mod tests;

@@ -4,6 +4,8 @@
 //! - A stop names the guest that it is meant for. It is served when that guest is gone; meant for another guest, it is too.
 //! - A start is served when there is a live guest. A guest that was made because of a request carries a
 //!   [mark](annotations::START_REQUEST), so that a start whose guest has ended already is not served twice.
+//! - A machine that is halted is started by changing its strategy; the one request that does so is a paused start. Any other start is
+//!   the rest of a restart that a stop has overtaken, and is dropped.
 //! - The start that the controller asks for itself, after a failure, names the guest that failed: that one cannot serve it.
 //!
 //! What is taken from the list has to be true: whoever takes something away on the word of a cache may lose a request. So the plan
@@ -11,7 +13,7 @@
 
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::names::annotations;
-use ferrovirt_api::vm::{StateChangeAction, StateChangeRequest};
+use ferrovirt_api::vm::{RunStrategy, StateChangeAction, StateChangeRequest};
 
 use super::strategy::{Life, Wish};
 
@@ -23,13 +25,17 @@ const FAILED_GUEST: &str = "failedGuest";
 /// The requests that are left when those at the head that are served are gone.
 pub(super) fn unserved<'a>(
     requests: &'a [StateChangeRequest],
+    strategy: RunStrategy,
     vmi: Option<&VirtualMachineInstance>,
 ) -> &'a [StateChangeRequest] {
-    let served = requests.iter().take_while(|request| is_served(request, vmi)).count();
+    let served = requests.iter().take_while(|request| is_served(request, strategy, vmi)).count();
     &requests[served..]
 }
 
-fn is_served(request: &StateChangeRequest, vmi: Option<&VirtualMachineInstance>) -> bool {
+fn is_served(request: &StateChangeRequest, strategy: RunStrategy, vmi: Option<&VirtualMachineInstance>) -> bool {
+    if request.action == StateChangeAction::Start && strategy == RunStrategy::Halted && !is_paused(request) {
+        return true;
+    }
     let Some(vmi) = vmi else { return request.action == StateChangeAction::Stop };
     match request.action {
         StateChangeAction::Stop => request.uid.is_none() || request.uid != vmi.metadata.uid,
@@ -57,8 +63,11 @@ pub(super) fn wish(requests: &[StateChangeRequest]) -> Wish {
 
 /// Whether the first request is a start, and wants the guest to wait until it is unpaused.
 pub(super) fn starts_paused(requests: &[StateChangeRequest]) -> bool {
-    let is_paused = |request: &StateChangeRequest| request.data.get(PAUSED).is_some_and(|value| value == "true");
     requests.first().is_some_and(|request| request.action == StateChangeAction::Start && is_paused(request))
+}
+
+fn is_paused(request: &StateChangeRequest) -> bool {
+    request.data.get(PAUSED).is_some_and(|value| value == "true")
 }
 
 /// A request to start another guest after one that failed.
@@ -90,7 +99,7 @@ mod tests {
     }
 
     fn left(requests: &[StateChangeRequest], vmi: Option<&VirtualMachineInstance>) -> usize {
-        unserved(requests, vmi).len()
+        unserved(requests, RunStrategy::Manual, vmi).len()
     }
 
     fn start() -> StateChangeRequest {
@@ -135,11 +144,18 @@ mod tests {
         let restart = [stop(Some("a")), start()];
         let old = guest("Running", false, false);
         assert_eq!((left(&restart, Some(&old)), wish(&restart)), (2, Wish::Stop));
-        let rest = unserved(&restart, None);
+        let rest = unserved(&restart, RunStrategy::Manual, None);
         assert_eq!((rest.len(), wish(rest)), (1, Wish::Start));
         let mut new = guest("Pending", true, false);
         new.metadata.uid = Some("b".to_owned());
         assert_eq!(left(&restart, Some(&new)), 0, "both at once");
+    }
+
+    #[test]
+    fn a_stop_overtakes_the_rest_of_a_restart() {
+        let paused = StateChangeRequest { data: [("paused".to_owned(), "true".to_owned())].into(), ..start() };
+        assert_eq!(unserved(&[stop(Some("a")), start()], RunStrategy::Halted, None).len(), 0);
+        assert_eq!(unserved(&[paused], RunStrategy::Halted, None).len(), 1);
     }
 
     #[test]

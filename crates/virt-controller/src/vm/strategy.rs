@@ -19,6 +19,7 @@
 //!
 //! - A **restart** is a stop of this guest followed by a start: the guest is removed, and what starts the next one is the strategy
 //!   (`Always`) or the second request.
+//! - A start that waits for a **halted** machine is a paused one; others have been [dropped](super::requests) before this table.
 //! - A guest that is removed comes back only when its object is gone, whoever held it.
 //! - **New here**: the machine has not had a guest under this strategy, as far as its status says.
 //! - A guest that failed before anybody deleted it is a crash; one that was deleted and then failed was being stopped.
