@@ -1,5 +1,6 @@
 //! The table of decisions, row by row.
 
+use super::report;
 use std::sync::Arc;
 
 use ferrovirt_api::VirtualMachineInstance;
