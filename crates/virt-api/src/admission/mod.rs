@@ -8,34 +8,32 @@
 //! | `migration`, `policy` | moves and their options |
 //! | `installation` | the `KubeVirt` object |
 //! | `users` | who is one of us |
+//! | `lookup` | nothing: it reads the other objects that a judgement needs |
 //!
 //! This file is the embedded API server's plugin: it looks up what [`review::needs`] asks for and passes the answer on.
 
 mod guest;
 mod installation;
+mod lookup;
 mod machine;
 mod migration;
 mod policy;
 pub mod review;
 mod users;
 
-use std::sync::Arc;
-
 use ferrovirt_api::defaults::Inputs;
 use ferrovirt_api::kubevirt::Configuration;
-use ferrovirt_api::names::groups;
 use ferrovirt_api::vmi::Architecture;
 use ferrovirt_apiserver::admission::{Operation as ServerOperation, Plugin, Review, warnings};
-use ferrovirt_apiserver::server::Server;
 use ferrovirt_apiserver::status::{ApiError, ApiResult, Subject};
 use futures::future::BoxFuture;
 use http::StatusCode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use self::review::{Facts, Kind, Needs, Operation, Others, Refusal, Request, User};
-use crate::cluster;
+pub(crate) use self::lookup::look_up;
+use self::review::{Facts, Kind, Operation, Others, Refusal, Request, User};
+use crate::cluster::{self, InProcess};
 
 pub use users::HANDLER_GROUP;
 
@@ -57,7 +55,7 @@ impl Plugin for VirtAdmission {
         Box::pin(async move {
             let Some(request) = request(review) else { return Ok(()) };
             let cluster = cluster::configuration(review.server);
-            let others = others(review.server, review::needs(&request));
+            let others = look_up(&InProcess { server: review.server }, review::needs(&request)).await?;
             let Some(facts) = facts(review, &cluster, others) else { return Ok(()) };
             let advice = review::validate(&request, &facts).map_err(|refusal| answer(&request, refusal))?;
             advice.into_iter().for_each(warnings::add);
@@ -95,42 +93,6 @@ fn facts<'a>(review: &Review<'_>, cluster: &'a Configuration, others: Others) ->
         architecture: architecture(),
     };
     Some(Facts { cluster, inputs, others })
-}
-
-/// Looks up what is asked for.
-fn others(server: &Arc<Server>, needs: Needs<'_>) -> Others {
-    let mut others = Others::default();
-    match needs {
-        Needs::Nothing => {}
-        Needs::Guest { namespace, name } => {
-            let guests = server.internal(groups::KUBEVIRT, "v1", "virtualmachineinstances", "virt-api");
-            others.guest = guests.ok().and_then(|guests| serde_json::from_value(guests.get(namespace, name)?).ok());
-            let migrations = all(server, "virtualmachineinstancemigrations", Some(namespace));
-            others.migrations = typed(migrations, |object| object["spec"]["vmiName"] == name);
-        }
-        Needs::Installations => {
-            let place = |object: &Value| {
-                let part = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-                format!("{}/{}", part("namespace"), part("name"))
-            };
-            others.installations = all(server, "kubevirts", None).iter().map(place).collect();
-        }
-        Needs::Workloads => {
-            let kinds = ["virtualmachines", "virtualmachineinstances", "virtualmachineinstancereplicasets"];
-            others.workloads = kinds.iter().map(|kind| all(server, kind, None).len()).sum();
-        }
-    }
-    others
-}
-
-/// Every object of a kind; none when the kind is not served.
-fn all(server: &Arc<Server>, plural: &str, namespace: Option<&str>) -> Vec<Value> {
-    let objects = server.internal(groups::KUBEVIRT, "v1", plural, "virt-api");
-    objects.map(|objects| objects.list(namespace)).unwrap_or_default()
-}
-
-fn typed<T: DeserializeOwned>(objects: Vec<Value>, wanted: impl Fn(&Value) -> bool) -> Vec<T> {
-    objects.into_iter().filter(wanted).filter_map(|object| serde_json::from_value(object).ok()).collect()
 }
 
 /// The architecture of this machine, which is the local cluster's.

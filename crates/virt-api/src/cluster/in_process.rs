@@ -41,9 +41,10 @@ impl InProcess<'_> {
 impl Cluster for InProcess<'_> {
     fn get<'a>(&'a self, object: Object<'a>) -> BoxFuture<'a, ApiResult<Option<Value>>> {
         let (group, plural) = object.kind.resource();
-        let found =
-            self.server.internal(group, "v1", plural, MANAGER).map(|all| all.get(object.namespace, object.name));
-        Box::pin(async move { found })
+        // Of a kind that is not served there is nothing.
+        let all = self.server.internal(group, "v1", plural, MANAGER).ok();
+        let found = all.and_then(|all| all.get(object.namespace, object.name));
+        Box::pin(async move { Ok(found) })
     }
 
     fn list<'a>(&'a self, kind: Kind, namespace: &'a str, selector: &'a str) -> BoxFuture<'a, ApiResult<Vec<Value>>> {

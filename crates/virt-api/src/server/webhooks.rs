@@ -11,9 +11,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::admission::architecture;
-use crate::admission::review::{self, Facts, Kind, Needs, Operation, Others, Refusal, User};
-use crate::cluster::{self, Cluster, Object};
+use crate::admission::review::{self, Facts, Kind, Operation, Others, Refusal, User};
+use crate::admission::{architecture, look_up};
+use crate::cluster::Cluster;
 use crate::eviction;
 
 /// What a webhook does.
@@ -227,35 +227,6 @@ fn request<'a>(hook: &Hook, asked: &'a Asked) -> ApiResult<review::Request<'a>> 
         old_object: &asked.old_object,
         user: User { name: &user.name, groups: &user.groups, extra: &user.extra },
     })
-}
-
-/// Looks up what a judgement needs.
-async fn look_up(cluster: &dyn Cluster, needs: Needs<'_>) -> ApiResult<Others> {
-    let mut others = Others::default();
-    match needs {
-        Needs::Nothing => {}
-        Needs::Guest { namespace, name } => {
-            let guest = cluster.get(Object { kind: cluster::Kind::Guest, namespace, name }).await?;
-            others.guest = guest.and_then(|guest| serde_json::from_value(guest).ok());
-            let migrations = cluster.list(cluster::Kind::Migration, namespace, "").await?;
-            let of_guest = migrations.into_iter().filter(|migration| migration["spec"]["vmiName"] == name);
-            others.migrations = of_guest.filter_map(|migration| serde_json::from_value(migration).ok()).collect();
-        }
-        Needs::Installations => {
-            let place = |object: &Value| {
-                let part = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-                format!("{}/{}", part("namespace"), part("name"))
-            };
-            let installations = cluster.list(cluster::Kind::Configuration, "", "").await?;
-            others.installations = installations.iter().map(place).collect();
-        }
-        Needs::Workloads => {
-            for kind in [cluster::Kind::Machine, cluster::Kind::Guest] {
-                others.workloads += cluster.list(kind, "", "").await?.len();
-            }
-        }
-    }
-    Ok(others)
 }
 
 /// The JSON patch from one object to another, by their top-level members.

@@ -17,7 +17,7 @@ use ferrovirt_virt_api::{Kubernetes, LocalHandlers, Subresources};
 use futures::{SinkExt, StreamExt};
 use http::{Method, Request};
 use http_body_util::{BodyExt, Full};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -98,6 +98,24 @@ impl World {
     async fn create(&self, path: &str, object: &Value) {
         let (code, made) = self.cluster.ask(admin(), Method::POST, path, object).await;
         assert_eq!(code, 201, "{made}");
+    }
+
+    /// A webhook call on HTTP/2, as API servers make it.
+    async fn direct_http_2(&self, path: &str, body: &[u8]) -> (u16, Value) {
+        let mut tls = self.tls(None);
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let stream =
+            TlsConnector::from(Arc::new(tls)).connect(ServerName::try_from(NAME).unwrap(), stream).await.unwrap();
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        let request = Request::builder().method(Method::POST).uri(format!("https://{NAME}{path}"));
+        let answer = sender.send_request(request.body(Full::new(Bytes::copy_from_slice(body))).unwrap()).await.unwrap();
+        let code = answer.status().as_u16();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        (code, serde_json::from_slice(&body).unwrap_or_default())
     }
 
     /// A request to the server itself, past the API server.
@@ -303,4 +321,39 @@ async fn evictions_are_judged_by_a_webhook_too() {
     assert_eq!(marked(&world.cluster, "a").await, Value::Null);
     assert_eq!(evict(&world.cluster, &pod, false).await, (429, told.to_owned()));
     assert_eq!(marked(&world.cluster, "a").await, "node1");
+}
+
+#[tokio::test]
+async fn migrations_are_judged_by_their_guest() {
+    let world = World::start().await;
+    world.cluster.machine("a", "Always").await;
+    world.cluster.guest("a", "Running", &["LiveMigratable"]).await;
+    let migrate = START.replace("/start", "/migrate");
+    assert_eq!(world.cluster.ask(admin(), Method::PUT, &migrate, &Value::Null).await.0, 202);
+    let (code, refused) = world.cluster.ask(admin(), Method::PUT, &migrate, &Value::Null).await;
+    assert!((400..500).contains(&code), "one is under way: {refused}");
+}
+
+#[tokio::test]
+async fn defaults_come_as_a_patch_on_http_2_too() {
+    let world = World::start().await;
+    let machine = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "a", "namespace": "default"},
+        "spec": {"runStrategy": "Halted", "template": {"spec": {
+            "domain": {"memory": {"guest": "64Mi"}, "devices": {}},
+        }}},
+    });
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "u", "operation": "CREATE", "namespace": "default", "name": "a", "userInfo": {"username": "jane"},
+            "resource": {"group": "kubevirt.io", "version": "v1", "resource": "virtualmachines"}, "object": machine,
+        },
+    });
+    let (code, answer) = world.direct_http_2("/virtualmachines-mutate", review.to_string().as_bytes()).await;
+    let response = &answer["response"];
+    assert_eq!((code, &response["allowed"], &response["patchType"]), (200, &json!(true), &json!("JSONPatch")));
+    let patch: Value = serde_json::from_slice(&STANDARD.decode(response["patch"].as_str().unwrap()).unwrap()).unwrap();
+    let spec = patch.as_array().unwrap().iter().find(|operation| operation["path"] == "/spec").unwrap();
+    assert!(spec["value"]["template"]["spec"]["domain"]["firmware"]["uuid"].is_string(), "{patch}");
 }

@@ -25,7 +25,7 @@ use tokio::process::{Child, Command};
 use self::load::{Client, Load};
 use self::report::{Calls, Memory, Report, Webhooks};
 
-/// Two disks, two network interfaces, cloud-init.
+/// Two disks, a network interface, cloud-init. A second interface needs a network that is not supported yet.
 const MACHINE: &str = include_str!("vm.json");
 /// How long a virt-api may take to be ready.
 const START: Duration = Duration::from_secs(30);
