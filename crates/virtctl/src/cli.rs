@@ -3,7 +3,11 @@
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 
 use crate::cluster::Cluster;
-use crate::commands::{completion, console, guest, migrate, pause, port_forward, power, ssh, version};
+use crate::commands::objects::{apply, delete, get, wait};
+use crate::commands::{
+    completion, console, create, expand, expose, guest, installation, migrate, pause, port_forward, power, ssh,
+    validate, version, vnc, volumes,
+};
 use crate::why;
 
 /// Controls the virtual machines of a cluster.
@@ -107,6 +111,13 @@ enum Command {
         "virtctl console web --watch          # only look, while another types"
     ))]
     Console(console::Args),
+    /// Show the display of a guest in a VNC viewer, or take a picture of it.
+    #[command(after_long_help = examples!(
+        "virtctl vnc web"
+        "virtctl vnc web --proxy-only --port 5900         # for a viewer of your own"
+        "virtctl vnc screenshot web -f web.png"
+    ))]
+    Vnc(vnc::Args),
     /// Open ports of a guest on this machine.
     ///
     /// The traffic goes through the cluster's API server: fine for a look or an administrator's session, too slow for a service. For
@@ -135,6 +146,72 @@ enum Command {
         "virtctl scp --recursive jane@vm/web/shop:/var/log ./log"
     ))]
     Scp(ssh::Scp),
+    /// Show objects of any kind, as a table or whole.
+    #[command(after_long_help = examples!(
+        "virtctl get vm                                   # the machines of the namespace"
+        "virtctl get vm,vmi,pods -A                       # of all namespaces"
+        "virtctl get vm web -o yaml"
+        "virtctl get vmi -l app=web -o wide"
+        "virtctl get vm -w                                # go on with what changes"
+        "virtctl get vmi web -o jsonpath='{.status.interfaces[0].ipAddress}'"
+    ))]
+    Get(get::Args),
+    /// Create objects from files, or bring them to what the files say.
+    ///
+    /// Server-side apply: the server merges, and tells when others own what differs.
+    #[command(after_long_help = examples!(
+        "virtctl apply -f web.yaml"
+        "virtctl apply -f machines/                       # every .yaml, .yml and .json in it"
+        "virtctl create vm --name web | virtctl apply -f -"
+        "virtctl apply -f web.yaml --dry-run              # would the server take it?"
+    ))]
+    Apply(apply::Args),
+    /// Delete objects and wait until they are gone.
+    #[command(after_long_help = examples!(
+        "virtctl delete vm web"
+        "virtctl delete vm/web vmi/test --wait=false"
+        "virtctl delete -f web.yaml --ignore-not-found"
+        "virtctl delete vm -l app=web --timeout 2m"
+    ))]
+    Delete(delete::Args),
+    /// Wait until objects are as wanted.
+    #[command(after_long_help = examples!(
+        "virtctl wait vm/web --for=condition=Ready --timeout=5m"
+        "virtctl wait vmi web --for=jsonpath='{.status.phase}'=Running"
+        "virtctl wait vmi web --for=delete"
+    ))]
+    Wait(wait::Args),
+    /// Print manifests of new objects.
+    Create(create::Args),
+    /// Check files as a cluster would, without one.
+    ///
+    /// The same defaults and rules as admission, with the configuration of a new cluster; every finding with its field. Exits with 1
+    /// when an object would be refused, or has a field that does not exist.
+    #[command(after_long_help = examples!(
+        "virtctl validate -f web.yaml"
+        "virtctl validate -f machines/ -o json"
+        "virtctl create vm --name web | virtctl validate -f -"
+    ))]
+    Validate(validate::Args),
+    /// Print a machine with all that its instancetype and preference say written out.
+    #[command(after_long_help = examples!("virtctl expand --vm web" "virtctl expand -f web.yaml -o json"))]
+    Expand(expand::Args),
+    /// Make a service that leads to ports of a machine.
+    #[command(after_long_help = examples!(
+        "virtctl expose vm web --name web-ssh --port 22 --type NodePort"
+        "virtctl expose vmi web --name web --port 80 --target-port 8080"
+    ))]
+    Expose(expose::Args),
+    /// Plug a disk into a running machine.
+    #[command(name = "addvolume", after_long_help = examples!("virtctl addvolume web --volume-name data" "virtctl addvolume web --volume-name data --serial 1234 --cache none"))]
+    AddVolume(volumes::Add),
+    /// Unplug a disk from a running machine.
+    #[command(name = "removevolume", after_long_help = examples!("virtctl removevolume web --volume-name data"))]
+    RemoveVolume(volumes::Remove),
+    /// Show which devices of the nodes guests may have.
+    PermittedDevices,
+    /// Administer the installation.
+    Adm(installation::Args),
     /// Show what a guest's agent tells about its system.
     #[command(name = "guestosinfo", after_long_help = examples!("virtctl guestosinfo web" "virtctl guestosinfo web -o yaml"))]
     GuestOsInfo(guest::Question),
@@ -173,9 +250,22 @@ impl Cli {
             Command::EvacuateCancel(args) => migrate::cancel_evacuation(cluster, args).await?,
             Command::Why(args) => return why::run(cluster, args).await,
             Command::Console(args) => console::run(cluster, args).await?,
+            Command::Vnc(args) => vnc::run(cluster, args).await?,
             Command::PortForward(args) => port_forward::run(cluster, args).await?,
             Command::Ssh(args) => return ssh::ssh(cluster, args).await,
             Command::Scp(args) => return ssh::scp(cluster, args).await,
+            Command::Get(args) => get::run(cluster, args).await?,
+            Command::Apply(args) => apply::run(cluster, args).await?,
+            Command::Delete(args) => delete::run(cluster, args).await?,
+            Command::Wait(args) => wait::run(cluster, args).await?,
+            Command::Create(args) => create::run(cluster, args)?,
+            Command::Validate(args) => return validate::run(args),
+            Command::Expand(args) => expand::run(cluster, args).await?,
+            Command::Expose(args) => expose::run(cluster, args).await?,
+            Command::AddVolume(args) => volumes::add(cluster, args).await?,
+            Command::RemoveVolume(args) => volumes::remove(cluster, args).await?,
+            Command::PermittedDevices => installation::devices(cluster).await?,
+            Command::Adm(args) => installation::adm(cluster, args).await?,
             Command::GuestOsInfo(args) => guest::os_info(cluster, args).await?,
             Command::UserList(args) => guest::users(cluster, args).await?,
             Command::FsList(args) => guest::filesystems(cluster, args).await?,
@@ -215,9 +305,48 @@ fn adapt(command: clap::Command, program: &'static str) -> clap::Command {
 }
 
 #[cfg(test)]
+pub(crate) mod tests_support {
+    use super::*;
+    use clap::FromArgMatches;
+
+    /// The arguments of `create vm` with these flags, and the namespace among them.
+    pub(crate) fn create_vm(flags: &str) -> (create::Vm, Option<String>) {
+        let line = format!("virtctl create vm {flags}");
+        let matches = command("virtctl").get_matches_from(line.split(' '));
+        let cli = Cli::from_arg_matches(&matches).unwrap();
+        let namespace = cli.cluster.given_namespace().map(str::to_owned);
+        let Command::Create(args) = cli.command else { panic!("another command: {line}") };
+        (args.into_vm(), namespace)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use clap::FromArgMatches;
+
+    /// Everything that users can ask for, in one file: a change of the interface is a change of it.
+    #[test]
+    fn help_of_every_command() {
+        fn add(command: &mut clap::Command, path: &str, golden: &mut String) {
+            // The connection flags are the same everywhere.
+            let help = command.render_long_help().to_string();
+            let (own, rest) = help.split_once("\nConnection:\n").unwrap_or((&help, ""));
+            let examples = rest.find("\nExamples:").map_or("", |at| &rest[at..]);
+            golden.push_str(&format!("===== {path}\n{own}{examples}\n"));
+            let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+            for name in names {
+                if let Some(sub) = command.find_subcommand_mut(&name) {
+                    add(sub, &format!("{path} {name}"), golden);
+                }
+            }
+        }
+        let mut whole = command("virtctl").term_width(100);
+        whole.build();
+        let mut golden = String::new();
+        add(&mut whole, "virtctl", &mut golden);
+        insta::assert_snapshot!("help", golden);
+    }
 
     fn parse(line: &str) -> Result<Cli, clap::Error> {
         let matches = command("virtctl").try_get_matches_from(line.split(' '))?;

@@ -2,13 +2,21 @@
 
 pub(crate) mod completion;
 pub(crate) mod console;
+pub(crate) mod create;
+pub(crate) mod expand;
+pub(crate) mod expose;
 pub(crate) mod guest;
+pub(crate) mod installation;
 pub(crate) mod migrate;
+pub(crate) mod objects;
 pub(crate) mod pause;
 pub(crate) mod port_forward;
 pub(crate) mod power;
 pub(crate) mod ssh;
+pub(crate) mod validate;
 pub(crate) mod version;
+pub(crate) mod vnc;
+pub(crate) mod volumes;
 
 use serde_json::{Value, json};
 

@@ -4,5 +4,7 @@
 
 mod commands;
 mod fixture;
+mod objects;
+mod offline;
 mod streams;
 mod why;
