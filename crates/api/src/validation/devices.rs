@@ -1,7 +1,9 @@
 //! Devices other than disks and network cards, and text that has to survive in a domain's document.
 
+use std::collections::BTreeSet;
+
 use super::Guest;
-use super::Reason::{Invalid, NotSupported, Required};
+use super::Reason::{Duplicate, Invalid, NotSupported, Required};
 use super::table::{Findings, Path, Problem, Row, RuleInfo, if_so, names, when};
 use super::text::unprintable;
 use crate::gates;
@@ -29,6 +31,21 @@ const GUEST: &[GuestRule] = &[
     ("virtio-inputs-have-room", "domain.devices.inputs", Invalid, |it| {
         let count = it.devices().inputs.iter().filter(|input| input.bus == Some(InputBus::Virtio)).count();
         when(count > MOST_VIRTIO_INPUTS, || format!("has {count} on bus virtio: use at most {MOST_VIRTIO_INPUTS}"))
+    }),
+    ("device-names-are-plain", "domain.devices", Invalid, |it| {
+        let plain = |name: &str| {
+            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+        };
+        let wrong = free_names(it.devices()).find(|name| !plain(name))?;
+        Some(format!("has a device named '{wrong}': use letters, digits, '-' and '_'"))
+    }),
+    ("device-names-differ", "domain.devices", Duplicate, |it| {
+        let devices = it.devices();
+        let disks = devices.disks.iter().map(|disk| disk.name.as_str());
+        let cards = devices.interfaces.iter().map(|card| card.name.as_str());
+        let mut seen: BTreeSet<&str> = disks.collect();
+        let twice = cards.chain(free_names(devices)).find(|name| !seen.insert(name))?;
+        Some(format!("has two devices named '{twice}': the hypervisor knows them by their names"))
     }),
     ("sound-has-a-name", "domain.devices.sound.name", Required, |it| {
         if_so(it.devices().sound.as_ref()?.name.is_empty(), "is missing: give the device a name")
@@ -80,6 +97,13 @@ const GUEST: &[GuestRule] = &[
         when(added.nanos() < 0, || format!("is {added}: it cannot be negative"))
     }),
 ];
+
+/// Names that are no other object's: of inputs, sound card and watchdog.
+fn free_names(devices: &Devices) -> impl Iterator<Item = &str> {
+    let inputs = devices.inputs.iter().map(|input| input.name.as_str());
+    let sound = devices.sound.as_ref().map(|sound| sound.name.as_str());
+    inputs.chain(sound).chain(devices.watchdog.as_ref().map(|watchdog| watchdog.name.as_str()))
+}
 
 /// Every free text of the virtual hardware: libvirt would only say that its document is broken.
 fn texts<'a>(guest: &Guest<'a>) -> impl Iterator<Item = (&'static str, &'a str)> {

@@ -72,6 +72,12 @@ const GUEST: &[GuestRule] = &[
             format!("is '{kind}', which this cluster does not emulate: use one of {}", patterns.join(", "))
         })
     }),
+    ("machine-type-is-a-q35", "domain.machine.type", NotSupported, |it| {
+        let kind = it.machine_type()?;
+        when(kind != "q35" && !kind.starts_with("pc-q35"), || {
+            format!("is '{kind}', which is not supported yet; use q35 or one of its versions")
+        })
+    }),
     ("machine-type-is-a-word", "domain.machine.type", Invalid, |it| {
         let kind = it.machine_type()?;
         when(!is_label_word(kind), || format!("is '{kind}', which is no name of a machine type"))

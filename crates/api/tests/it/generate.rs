@@ -16,11 +16,13 @@ impl Generator {
         Self { runner: TestRunner::new_with_rng(Config::default(), rng) }
     }
 
-    fn pick<S: Strategy>(&mut self, strategy: &S) -> S::Value {
+    /// A value of a strategy.
+    pub(crate) fn pick<S: Strategy>(&mut self, strategy: &S) -> S::Value {
         strategy.new_tree(&mut self.runner).unwrap().current()
     }
 
-    fn chance(&mut self, percent: u32) -> bool {
+    /// Whether something happens that happens so often.
+    pub(crate) fn chance(&mut self, percent: u32) -> bool {
         self.pick(&(0..100_u32)) < percent
     }
 

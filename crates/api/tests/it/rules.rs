@@ -12,7 +12,8 @@ use ferrovirt_api::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-const GUEST: &str = include_str!("../rules/guest.yaml");
+use crate::cases::{expand, guest_cases, merge, patch_guest, sound_guest};
+
 const OTHERS: &str = include_str!("../rules/others.yaml");
 
 fn inputs() -> Inputs {
@@ -20,86 +21,10 @@ fn inputs() -> Inputs {
     Inputs { now, uuid: 0x5d30_7ca9_b3ef_428c_8861_06e7_2d69_f223, architecture: Architecture::Amd64 }
 }
 
-/// A guest that nothing is wrong with.
-fn sound_guest() -> Value {
-    json!({
-        "metadata": {"name": "guest", "namespace": "default"},
-        "spec": {
-            "domain": {
-                "memory": {"guest": "1Gi"}, "cpu": {"cores": 2},
-                "devices": {
-                    "disks": [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "seed", "disk": {"bus": "virtio"}}],
-                    "interfaces": [{"name": "default", "masquerade": {}}],
-                },
-            },
-            "networks": [{"name": "default", "pod": {}}],
-            "volumes": [
-                {"name": "root", "containerDisk": {"image": "example.org/guest:1"}},
-                {"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config"}},
-            ],
-        },
-    })
-}
-
-/// RFC 7396.
-fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        *target = patch.clone();
-        return;
-    };
-    if !target.is_object() {
-        *target = json!({});
-    }
-    for (key, value) in patch {
-        if value.is_null() {
-            target.as_object_mut().unwrap().remove(key);
-        } else {
-            merge(&mut target[key], value);
-        }
-    }
-}
-
-/// Long text and long lists, which nobody wants to read in a table.
-fn expand(case: &mut Value) {
-    match case {
-        Value::String(text) if text == "LONG" => *text = "a".repeat(3000),
-        Value::Array(items) => items.iter_mut().for_each(expand),
-        Value::Object(fields) => fields.values_mut().for_each(expand),
-        _ => {}
-    }
-}
-
-fn many(guest: &mut Value, kind: &str) {
-    if kind == "input" {
-        guest["spec"]["domain"]["devices"]["inputs"] =
-            (0..9).map(|number| json!({"type": "tablet", "bus": "virtio", "name": format!("t{number}")})).collect();
-        return;
-    }
-    let names = (0..80).map(|number| format!("d{number}"));
-    guest["spec"]["domain"]["devices"]["disks"] =
-        names.clone().map(|name| json!({"name": name, "disk": {"bus": kind}})).collect();
-    guest["spec"]["volumes"] = names.map(|name| json!({"name": name, "emptyDisk": {"capacity": "1Gi"}})).collect();
-}
-
 /// What is wrong with the sound guest after the patch.
 fn judge_guest(patch: &Value) -> Vec<Cause> {
     let mut guest = sound_guest();
-    let places = [
-        ("metadata", "/metadata"),
-        ("spec", "/spec"),
-        ("domain", "/spec/domain"),
-        ("devices", "/spec/domain/devices"),
-        ("disk", "/spec/domain/devices/disks/0"),
-        ("card", "/spec/domain/devices/interfaces/0"),
-        ("volume", "/spec/volumes/0"),
-        ("network", "/spec/networks/0"),
-    ];
-    for (key, place) in places.into_iter().filter(|(key, _)| patch.get(key).is_some()) {
-        merge(guest.pointer_mut(place).unwrap(), &patch[key]);
-    }
-    if let Some(kind) = patch["many"].as_str() {
-        many(&mut guest, kind);
-    }
+    patch_guest(&mut guest, patch);
     let cluster: Configuration = read(patch.get("cluster").unwrap_or(&json!({})));
     let mut guest: VirtualMachineInstance = read(&guest);
     if patch["undefaulted"] != true {
@@ -197,9 +122,8 @@ fn try_case(case: &Value, judge: impl Fn(&Value) -> Vec<Cause>) -> Vec<String> {
 }
 
 fn cases() -> Vec<(String, Value)> {
-    let guests: Vec<Value> = serde_saphyr::from_str(GUEST).unwrap();
     let others: Value = serde_saphyr::from_str(OTHERS).unwrap();
-    let guests = guests.into_iter().map(|case| ("guest".to_owned(), case));
+    let guests = guest_cases().into_iter().map(|case| ("guest".to_owned(), case));
     let others = others.as_object().unwrap().clone().into_iter();
     let others = others.flat_map(|(kind, cases)| {
         let cases = cases.as_array().unwrap().clone();
