@@ -17,7 +17,7 @@ use ferrovirt_testkit::{Course, Deed, Farewell, Fate, Kill, MachineCourse, Outco
 /// Seeds that are played with every change.
 const SEEDS: u64 = 1_000;
 /// The same for machines, whose runs are longer.
-const MACHINE_SEEDS: u64 = 250;
+const MACHINE_SEEDS: u64 = 150;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap())
@@ -125,14 +125,13 @@ fn one_machine_seed() {
     println!("seed {seed}: {course:?} {outcome:?}");
 }
 
-/// A machine's own writes: what it lacks (finalizer, identity), its revision, its guest, and that it runs. The guest's four are as
-/// always.
+/// A machine's own writes are its revision, its guest, and that it runs. The guest's four are as always.
 #[test]
-fn a_machine_comes_up_with_eight_writes_of_ours() {
+fn a_machine_comes_up_with_seven_writes_of_ours() {
     let outcome = play(&Course::of_machine(MachineCourse::quiet(RunStrategy::Always)));
     let ours = |(name, _): &(&String, &u64)| name.starts_with("virt-");
     let writes: u64 = outcome.writes_until_running.iter().filter(ours).map(|(_, count)| count).sum();
-    assert!(writes <= 8, "{:?}", outcome.writes_until_running);
+    assert!(writes <= 7, "{:?}", outcome.writes_until_running);
 }
 
 /// Machines that are left alone, each with what its first guest does.

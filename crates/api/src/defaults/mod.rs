@@ -78,6 +78,8 @@ pub fn default_vm(vm: &mut VirtualMachine, cluster: &Configuration, inputs: &Inp
         return;
     }
     machine::fill_identity(&mut template.spec, inputs);
+    // Its controller would add it, at the price of a write.
+    hold(&mut vm.metadata, finalizers::VM_CONTROLLER);
     if architecture != Architecture::S390x {
         // Later layouts must not move the devices of a machine that was installed with this one.
         let annotations = template.metadata.get_or_insert_default().annotations.get_or_insert_default();
