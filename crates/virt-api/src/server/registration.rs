@@ -86,3 +86,19 @@ impl Service {
 fn plural(kind: Kind) -> &'static str {
     Kind::ALL.iter().find(|(known, ..)| *known == kind).map_or("", |(_, _, plural, _)| plural)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_is_told_about_webhooks_and_the_api() {
+        let service = Service {
+            namespace: "kubevirt".to_owned(),
+            name: "virt-api".to_owned(),
+            port: 443,
+            ca_bundle: "Q0E=".to_owned(),
+        };
+        insta::assert_json_snapshot!(service.objects());
+    }
+}

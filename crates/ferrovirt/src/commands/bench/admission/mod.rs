@@ -163,3 +163,14 @@ fn review_body() -> String {
     })
     .to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_is_one_that_is_admitted() {
+        judge(Duration::ZERO).unwrap();
+        assert!(review_body().contains("web-1"));
+    }
+}
