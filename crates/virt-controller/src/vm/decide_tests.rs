@@ -229,6 +229,18 @@ fn a_smooth_start_is_told_once_it_runs() {
 }
 
 #[test]
+fn volumes_say_why_they_cannot_be_in_a_snapshot() {
+    let mut with_volumes = vm("Halted");
+    with_volumes["spec"]["template"]["spec"]["volumes"] = json!([
+        {"name": "disk", "persistentVolumeClaim": {"claimName": "claim"}}, {"name": "scratch", "emptyDisk": {"capacity": "1Gi"}},
+    ]);
+    let statuses = plan(with_volumes, None).status.unwrap().volume_snapshot_statuses;
+    let said: Vec<_> = statuses.iter().map(|status| (status.name.as_str(), status.enabled)).collect();
+    assert_eq!(said, [("disk", false), ("scratch", false)]);
+    assert!(statuses[0].reason.as_ref().unwrap().contains("not supported yet"));
+}
+
+#[test]
 fn a_start_request_turns_a_halted_machine() {
     let requests = json!([{"action": "Start", "data": {"paused": "true"}}]);
     let turned = plan(with_requests("Halted", requests.clone()), None);

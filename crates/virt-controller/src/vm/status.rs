@@ -1,9 +1,13 @@
 //! A machine's status: its guest's facts, its own, and the one word for both.
 
-use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::meta::{Condition, ConditionStatus, find_condition};
 use ferrovirt_api::names::{conditions, reasons};
-use ferrovirt_api::vm::{PrintableStatus, RunStrategy, StartFailure, StateChangeRequest, VirtualMachineStatus};
+use ferrovirt_api::vm::{
+    PrintableStatus, RunStrategy, StartFailure, StateChangeRequest, VirtualMachineStatus, VolumeSnapshotStatus,
+};
+use ferrovirt_api::vmi::Volume;
+use ferrovirt_api::{VirtualMachine, VirtualMachineInstance};
+use ferrovirt_pods::claims_of_volumes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::data_volumes::Filling;
@@ -56,9 +60,22 @@ pub(super) fn status(machine: &Machine, judgement: &Judgement<'_>) -> VirtualMac
     status.run_strategy = recorded_strategy(machine, judgement);
     status.state_change_requests.clone_from(&judgement.requests);
     status.start_failure.clone_from(&judgement.start_failure);
+    status.volume_snapshot_statuses = snapshot_statuses(&machine.vm);
     update_conditions(&mut status.conditions, &whole_seconds(machine.now), judgement);
     status.printable_status = Some(printable::status(machine, &facts(judgement)));
     status
+}
+
+/// Whether each volume can be in a snapshot: none can, so far.
+fn snapshot_statuses(vm: &VirtualMachine) -> Vec<VolumeSnapshotStatus> {
+    let volumes = &vm.spec.template.spec.volumes;
+    let status = |volume: &Volume| {
+        let has_claim = claims_of_volumes(std::slice::from_ref(volume)).next().is_some();
+        let reason =
+            if has_claim { "snapshots of claims are not supported yet" } else { "only claims can be in a snapshot" };
+        VolumeSnapshotStatus { name: volume.name.clone(), enabled: false, reason: Some(reason.to_owned()) }
+    };
+    volumes.iter().map(status).collect()
 }
 
 fn facts<'a>(judgement: &'a Judgement<'_>) -> Facts<'a> {
@@ -156,6 +173,7 @@ pub(super) fn is_only_progress(before: &VirtualMachineStatus, after: &VirtualMac
         run_strategy: None,
         observed_generation: None,
         desired_generation: None,
+        volume_snapshot_statuses: Vec::new(),
         conditions: status
             .conditions
             .iter()

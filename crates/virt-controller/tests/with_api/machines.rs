@@ -1,6 +1,9 @@
 //! Machines on a real API server, from their first start to their end.
 
-use kube::api::{DeleteParams, PropagationPolicy};
+use ferrovirt_api::vm::DataVolume;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use serde_json::{Value, json};
 
 use crate::world::{World, condition, small};
@@ -174,5 +177,40 @@ async fn what_a_machine_lacks_it_gets_and_says() {
     let machine = world.machine("imported", "the trouble", |machine| !condition(machine, "Failure").is_null()).await;
     let message = condition(&machine, "Failure")["message"].as_str().unwrap().to_owned();
     assert!(message.contains("does not serve DataVolumes") && message.contains("data"), "{message}");
+    world.end().await;
+}
+
+/// The importer's kind, as far as anybody here looks at it.
+fn data_volume_definition() -> CustomResourceDefinition {
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let version = json!({"name": "v1beta1", "served": true, "storage": true, "schema": {"openAPIV3Schema": open}});
+    let names =
+        json!({"kind": "DataVolume", "listKind": "DataVolumeList", "plural": "datavolumes", "singular": "datavolume"});
+    let spec = json!({"group": "cdi.kubevirt.io", "scope": "Namespaced", "names": names, "versions": [version]});
+    serde_json::from_value(json!({"metadata": {"name": "datavolumes.cdi.kubevirt.io"}, "spec": spec})).unwrap()
+}
+
+#[tokio::test]
+async fn an_importer_that_comes_later_is_noticed() {
+    let world = World::new().await;
+    let _controller = world.controller();
+    let mut spec = small();
+    spec["volumes"] = json!([{"name": "disk", "dataVolume": {"name": "data"}}]);
+    let templates = json!([{"metadata": {"name": "data"}, "spec": {"source": {"blank": {}}, "storage": {}}}]);
+    let spec = json!({"runStrategy": "Always", "dataVolumeTemplates": templates, "template": {"spec": spec}});
+    world.create_machine_with("web", spec).await;
+    world.machine("web", "the trouble", |machine| !condition(machine, "Failure").is_null()).await;
+
+    let definitions: Api<CustomResourceDefinition> = Api::all(world.admin());
+    definitions.create(&PostParams::default(), &data_volume_definition()).await.unwrap();
+    let machine = world.machine("web", "the wait", status_is("Provisioning")).await;
+    assert_eq!(condition(&machine, "Failure"), Value::Null, "solved");
+    let volumes: Api<DataVolume> = Api::default_namespaced(world.admin());
+    let volume = volumes.get("data").await.unwrap();
+    assert_eq!(volume.metadata.owner_references.unwrap()[0].uid, machine["metadata"]["uid"].as_str().unwrap());
+
+    let filled = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
+    volumes.patch("data", &PatchParams::default(), &filled).await.unwrap();
+    world.guest("web", "a guest", Value::is_object).await;
     world.end().await;
 }
