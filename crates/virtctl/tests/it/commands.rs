@@ -1,5 +1,7 @@
 //! Commands that ask once.
 
+use serde_json::{Value, json};
+
 use crate::fixture::{Cluster, start_handler};
 
 #[tokio::test]
@@ -39,7 +41,7 @@ async fn what_the_agent_tells_is_printed() {
     cluster.guest("web", "Running", &["AgentConnected"]).await;
     let (code, out, _) = cluster.run(&["userlist", "web"]).await;
     assert_eq!(code, 0);
-    let users: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let users: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(users["items"][0]["userName"], "root");
     let (_, out, _) = cluster.run(&["userlist", "vmi/web", "-o", "yaml"]).await;
     assert!(out.contains("userName: root"), "{out}");
@@ -75,4 +77,86 @@ async fn wrong_words_are_refused_before_the_cluster_is_asked() {
     assert!(err.contains("unsupported resource type 'pod'"), "{err}");
     assert_eq!(cluster.run(&["port-forward", "web", "80"]).await.0, 1);
     assert_eq!(cluster.run(&["nonsense"]).await.0, 2);
+}
+
+/// A machine that is off.
+async fn machine(cluster: &Cluster, strategy: &str) {
+    let machine = json!({
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"runStrategy": strategy, "template": {"spec": {"domain": {"memory": {"guest": "64Mi"}, "devices": {}}}}},
+    });
+    cluster.create("kubevirt.io", "virtualmachines", machine).await;
+}
+
+fn strategy(cluster: &Cluster) -> Value {
+    let machines = cluster.server.internal("kubevirt.io", "v1", "virtualmachines", "test").unwrap();
+    machines.get("default", "web").unwrap()["spec"]["runStrategy"].clone()
+}
+
+#[tokio::test]
+async fn a_machine_is_switched_on_and_off() {
+    let cluster = Cluster::start().await;
+    machine(&cluster, "Halted").await;
+    let (code, out, _) = cluster.run(&["start", "web", "--dry-run"]).await;
+    assert_eq!((code, out.as_str()), (0, "Dry Run execution\nVM web was scheduled to start\n"));
+    assert_eq!(strategy(&cluster), "Halted");
+    let (code, out, err) = cluster.run(&["start", "vm/web"]).await;
+    assert_eq!((code, out.as_str(), err.as_str()), (0, "VM web was scheduled to start\n", ""));
+    assert_eq!(strategy(&cluster), "Always");
+    let (code, out, err) = cluster.run(&["start", "web"]).await;
+    assert_eq!((code, out.as_str()), (1, ""));
+    assert!(err.starts_with("Error starting VirtualMachine Operation cannot be fulfilled on virtualmachine"), "{err}");
+    let (code, out, _) = cluster.run(&["stop", "web"]).await;
+    assert_eq!((code, out.as_str()), (0, "VM web was scheduled to stop\n"));
+    assert_eq!(strategy(&cluster), "Halted");
+    let (code, _, err) = cluster.run(&["restart", "web"]).await;
+    assert!(code == 1 && err.starts_with("error restarting VirtualMachine "), "{err}");
+    let (code, _, err) = cluster.run(&["stop", "web", "--force", "--grace-period=0"]).await;
+    assert!(code == 1 && err.starts_with("error force stopping VirtualMachine: "), "{err}");
+    let (code, _, err) = cluster.run(&["start", "other"]).await;
+    assert!(code == 1 && err.contains("not found") && err.contains("hint: "), "{err}");
+}
+
+#[tokio::test]
+async fn a_migration_is_started_and_cancelled() {
+    let cluster = Cluster::start().await;
+    machine(&cluster, "Always").await;
+    let (code, _, err) = cluster.run(&["migrate-cancel", "web"]).await;
+    assert_eq!((code, err.as_str()), (1, "Found no migration to cancel for web\n"));
+    let (code, _, err) = cluster.run(&["migrate", "web"]).await;
+    assert!(code == 1 && err.starts_with("Error migrating VirtualMachine "), "{err}");
+}
+
+#[tokio::test]
+async fn what_is_not_there_yet_is_said() {
+    let cluster = Cluster::start().await;
+    machine(&cluster, "Halted").await;
+    let (code, _, err) = cluster.run(&["addvolume", "web", "--volume-name", "data"]).await;
+    assert!(code == 1 && err.contains("Volume data is not a DataVolume or PersistentVolumeClaim"), "{err}");
+    let (code, _, err) = cluster.run(&["removevolume", "web", "--volume-name", "data"]).await;
+    assert!(code == 1 && err.starts_with("error removing volume, ") && err.contains("not supported yet"), "{err}");
+}
+
+#[tokio::test]
+async fn a_machine_is_expanded_and_exposed() {
+    let cluster = Cluster::start().await;
+    machine(&cluster, "Halted").await;
+    let (code, out, err) = cluster.run(&["expand", "--vm", "web"]).await;
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("runStrategy: Halted"), "{out}");
+    let (code, out, err) = cluster.run(&["expose", "vm", "web", "--name", "web-ssh", "--port", "22"]).await;
+    assert_eq!((code, out.as_str()), (0, "Service web-ssh successfully created for vm web\n"), "{err}");
+    let (_, out, _) = cluster.run(&["get", "service", "web-ssh", "-o", "jsonpath={.spec.selector}"]).await;
+    assert_eq!(out, "{\"vm.kubevirt.io/name\":\"web\"}");
+}
+
+#[tokio::test]
+async fn pictures_and_displays() {
+    let cluster = Cluster::start().await;
+    start_handler(cluster.directory.path());
+    cluster.guest("web", "Running", &[]).await;
+    let (code, out, err) = cluster.run(&["vnc", "screenshot", "web", "-f", "-"]).await;
+    assert_eq!((code, out.as_str()), (0, "pixels"), "{err}");
+    let (code, _, err) = cluster.run(&["vnc", "screenshot", "none", "-f", "-"]).await;
+    assert!(code == 1 && err.starts_with("Can't access VMI none: "), "{err}");
 }

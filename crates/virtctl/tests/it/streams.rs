@@ -160,3 +160,20 @@ async fn datagrams_are_carried() {
     let (length, _) = client.recv_from(&mut buffer).await.unwrap();
     assert_eq!(&buffer[..length], b"PING");
 }
+
+#[tokio::test]
+async fn a_display_is_a_port_for_one_viewer() {
+    let cluster = Cluster::start().await;
+    start_handler(cluster.directory.path());
+    cluster.guest("web", "Running", &[]).await;
+    let mut program = cluster.command(&["vnc", "web", "--proxy-only"]).spawn().unwrap();
+    let line = first_line(&mut program).await;
+    let told: Value = serde_json::from_str(&line).unwrap();
+    let port = u16::try_from(told["port"].as_u64().unwrap()).unwrap();
+    let mut viewer = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
+    viewer.write_all(b"bye\n").await.unwrap();
+    let mut seen = String::new();
+    viewer.read_to_string(&mut seen).await.unwrap();
+    assert_eq!(seen, "guest[]\nbye\n");
+    assert!(program.wait().await.unwrap().success());
+}
