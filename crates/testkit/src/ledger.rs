@@ -87,3 +87,59 @@ impl Ledger {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ferrovirt_reconcile::Clock;
+    use serde_json::json;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::user::guest_spec;
+    use crate::world::NAMESPACE;
+
+    /// A world with one guest that has a machine's name.
+    async fn world() -> (Arc<World>, Value) {
+        let keys = tempfile::tempdir().unwrap();
+        let clock = Clock::starting_at(jiff::Timestamp::UNIX_EPOCH);
+        let server = crate::server::start(keys.path(), 1, clock, CancellationToken::new()).unwrap();
+        let world = World::new(server, clock, 1);
+        world.make_namespace().await.unwrap();
+        let guests = world.server.internal("kubevirt.io", "v1", "virtualmachineinstances", "test").unwrap();
+        let guest = json!({"metadata": {"name": "a", "namespace": NAMESPACE}, "spec": guest_spec()});
+        let guest = guests.create(guest).await.unwrap();
+        (world, guest)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_that_nobody_asked_for_is_noticed() {
+        let (world, _) = world().await;
+        world.ledger.open("a", "Manual");
+        world.ledger.note_guests(&world);
+        assert!(world.first_broken().unwrap().contains("started 1 times, and 0 starts were in order"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_that_is_in_order_counts_once() {
+        let (world, _) = world().await;
+        world.ledger.open("a", "Always");
+        world.ledger.note_guests(&world);
+        world.ledger.note_guests(&world);
+        assert_eq!(world.first_broken(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_living_guest_that_is_deleted_without_intent_is_noticed() {
+        let (world, guest) = world().await;
+        world.ledger.open("a", "Always");
+        world.ledger.allow_end("a", guest["metadata"]["uid"].as_str().unwrap());
+        world.ledger.deleted(&world, &guest);
+        assert_eq!(world.first_broken(), None, "this one was meant");
+        let mut another = guest;
+        another["metadata"]["uid"] = json!("b");
+        world.ledger.deleted(&world, &another);
+        assert!(world.first_broken().unwrap().contains("without a recorded intent"));
+    }
+}

@@ -136,11 +136,6 @@ impl Caches {
             .is_some_and(|definition| is_established(&definition))
     }
 
-    /// Whether everything is known about data volumes that there is to know.
-    pub fn data_volumes_are_known(&self) -> bool {
-        self.data_volumes.is_synced() || !self.serves_data_volumes()
-    }
-
     /// The cluster's configuration.
     pub fn kubevirt(&self) -> Option<Arc<KubeVirt>> {
         // There may be one only; should there be more, everybody takes the same.
