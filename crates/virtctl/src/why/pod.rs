@@ -122,10 +122,16 @@ fn waiting(pod: &Value, object: &str) -> Option<Finding> {
     containers(pod).find_map(|container| {
         let waiting = container.pointer("/state/waiting")?;
         let (reason, what, fix) = WAITING.iter().find(|(known, ..)| waiting["reason"] == *known)?;
+        let words = text(waiting, "/message").unwrap_or_default();
         let (owner, image) =
             (text(container, "/name").unwrap_or_default(), text(container, "/image").unwrap_or_default());
-        let what = format!("{what} (container {owner}, image {image})");
-        Some(Finding::new(object, reason, what, *fix).says(text(waiting, "/message").map(str::to_owned)))
+        // The image may be that of a volume, and then the message names it.
+        let what = if words.contains("image \"") {
+            (*what).to_owned()
+        } else {
+            format!("{what} (container {owner}, image {image})")
+        };
+        Some(Finding::new(object, reason, what, *fix).says(Some(words.to_owned())))
     })
 }
 

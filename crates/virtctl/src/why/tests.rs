@@ -251,7 +251,10 @@ fn pods() -> Vec<(&'static str, Snapshot)> {
             }),
         ),
         ("image cannot be pulled", container("ErrImagePull", "401 Unauthorized")),
-        ("image pull back-off", container("ImagePullBackOff", "Back-off pulling image")),
+        (
+            "image pull back-off",
+            container("ImagePullBackOff", "volume \"root\": failed to pull image \"r.example/os:1\": no route to host"),
+        ),
         ("secret missing", container("CreateContainerConfigError", "secret \"cloud\" not found")),
         ("volume cannot be mounted", event("FailedMount", "Unable to attach or mount volumes: root")),
         ("no sandbox", event("FailedCreatePodSandBox", "plugin type=\"bridge\" failed")),
