@@ -7,6 +7,7 @@ mod commands;
 mod evictions;
 mod fixture;
 mod machines;
+mod review;
 mod rights;
 mod standalone;
 mod streams;
