@@ -83,11 +83,6 @@ impl LauncherConfig {
     fn developer(&self) -> Option<&DeveloperConfiguration> {
         self.cluster.developer_configuration.as_ref()
     }
-
-    /// Whether a feature that is off by default was turned on.
-    fn has_gate(&self, gate: &str) -> bool {
-        self.developer().is_some_and(|developer| developer.feature_gates.iter().any(|listed| listed == gate))
-    }
 }
 
 /// The launcher pod of `vmi`.

@@ -123,6 +123,15 @@ pub fn check_vmi(vmi: &VirtualMachineInstance, cluster: &Configuration, componen
     findings.causes
 }
 
+/// What a guest asks for and nothing implements yet; [`check_vmi`] has it too.
+#[must_use]
+pub fn unsupported(vmi: &VirtualMachineInstance, cluster: &Configuration) -> Vec<Cause> {
+    let mut findings = Findings::default();
+    let guest = Guest { metadata: Some(&vmi.metadata), spec: &vmi.spec, cluster };
+    unsupported::check(&guest, &Path::root("spec"), &Path::root("metadata"), &mut findings);
+    findings.causes
+}
+
 /// Advice for the author of a guest.
 #[must_use]
 pub fn vmi_warnings(vmi: &VirtualMachineInstance, cluster: &Configuration) -> Vec<String> {
