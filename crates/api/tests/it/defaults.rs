@@ -2,11 +2,11 @@
 
 use std::sync::LazyLock;
 
-use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::crds::crds;
-use ferrovirt_api::defaults::{Inputs, default_vmi};
+use ferrovirt_api::defaults::{Inputs, default_migration, default_vm, default_vmi};
 use ferrovirt_api::kubevirt::Configuration;
 use ferrovirt_api::vmi::Architecture;
+use ferrovirt_api::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -62,5 +62,24 @@ proptest! {
         // The one feature that another brings by force.
         let forced = once.spec.domain.cpu.as_ref().unwrap().features.iter().any(|feature| feature.name == "vmx");
         prop_assert!(forced || kept(&written, &defaulted), "{written}\n{defaulted}");
+    }
+
+    #[test]
+    fn once_is_enough_for_machines_and_moves(seed in any::<[u8; 32]>(), percent in 5..60_u32, uuid in any::<[u128; 2]>(), is_new: bool) {
+        let mut generator = Generator::new(seed);
+        let spec = generator.value(&GUEST, percent);
+        let cluster: Configuration = serde_json::from_value(generator.value(&CLUSTER, percent)).unwrap();
+        let mut once: VirtualMachine = serde_json::from_value(json!({"spec": {"template": {"spec": spec}}})).unwrap();
+        let written = serde_json::to_value(&once.spec).unwrap();
+        default_vm(&mut once, &cluster, &inputs(uuid[0]), is_new);
+        let mut twice = once.clone();
+        default_vm(&mut twice, &cluster, &inputs(uuid[1]), is_new);
+        prop_assert_eq!(&once, &twice);
+        prop_assert!(kept(&written, &serde_json::to_value(&once.spec).unwrap()));
+
+        let mut moved: VirtualMachineInstanceMigration = serde_json::from_value(json!({"spec": {"vmiName": "a"}})).unwrap();
+        default_migration(&mut moved);
+        let again = { let mut again = moved.clone(); default_migration(&mut again); again };
+        prop_assert_eq!(moved, again);
     }
 }
