@@ -1,6 +1,6 @@
 //! Commands that only our virtctl has.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use blackbox::manifest::Manifest;
 use serde_json::{Value, json};
 
@@ -55,9 +55,16 @@ async fn viewers(stage: Stage) -> Result<()> {
     let machine = stage.create("Always", &quick()).await?;
     let (guest, mut console) = machine.login().await?;
     let mut watcher = blackbox::terminal::Terminal::start(stage.virtctl.command(&["console", "machine", "--watch"]))?;
-    watcher.expect("login", 30).await.context("a watcher sees what was before")?;
-    console.run("echo \"seen-\"\"by-both\"").await?;
-    watcher.expect("seen-by-both", 30).await?;
+    let mut seen = Err(anyhow!("nothing was typed"));
+    for _ in 0..15 {
+        console.run("echo \"seen-\"\"by-both\"").await?;
+        // The watcher may not have been there at the first time.
+        seen = watcher.expect("seen-by-both", 2).await;
+        if seen.is_ok() {
+            break;
+        }
+    }
+    seen?;
     console.run("true").await.context("the one who types has been sent away")?;
     drop(guest);
     Ok(())
