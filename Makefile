@@ -40,7 +40,7 @@ test-api: ## Only the API suite, on our server and on a real kube-apiserver
 test-kubectl: ## Only kubectl's commands, on our server and on a real kube-apiserver
 	@scripts/test.sh kubectl
 
-test-guests: ## Only real guests on the local cluster, and kill -9 of everything around them
+test-guests: ## Only real guests and machines on the local cluster, with ours and KubeVirt's virtctl, and kill -9 of everything around them
 	@scripts/test.sh guests
 
 reference-up: ## Build and start a real etcd, kube-apiserver and controller manager on loopback

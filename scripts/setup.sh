@@ -52,6 +52,7 @@ needs_of_guest_image() {
 needs_of_tests() {
   need libxml2-utils "checks domains against libvirt's schema" program xmllint
   need python3 "the foreign client of the tests" python3 -c pass
+  need openssh-client "ssh and scp to guests" program ssh-keygen
   need xorriso "reads the media that are made for guests" xorriso -version
   need python3-venv "the foreign client's own environment" python3 -c 'import venv, ensurepip'
 }

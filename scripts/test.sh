@@ -4,7 +4,7 @@
 #   test.sh rust       the Rust tests of the workspace
 #   test.sh api        the API suite, on our server and on the reference
 #   test.sh kubectl    kubectl's commands, on our server and on the reference
-#   test.sh guests     real guests on the local cluster, and kill -9 of everything around them
+#   test.sh guests     real guests and machines on the local cluster, ours and KubeVirt's virtctl, and kill -9 of everything around them
 # A phase that fails does not keep the later ones from running. Ends with a line per phase; fails when any phase failed.
 # The reference is a real kube-apiserver, built with Go. Where no Go is there nor can be fetched, what needs it is skipped, and said so.
 set -uo pipefail
@@ -91,6 +91,11 @@ rust_tests() {
 build() { cargo build --locked --workspace --bins --tests; }
 api_suite() { "$target/api-suite" --kubeconfig "$1"; }
 vmi_suite() { "$target/vmi-suite" --kubeconfig "$work/cluster/kubeconfig"; }
+vm_suite() { # vm_suite VIRTCTL [ARGUMENT…]
+  local virtctl=$1
+  shift
+  "$target/vm-suite" --kubeconfig "$work/cluster/kubeconfig" --kubectl "$bin/kubectl" --virtctl "$virtctl" "$@"
+}
 faults() { tests/faults/run.sh "$target/ferrovirt" "$work/cluster" "$bin/kubectl"; }
 foreign_client() { tests/foreign/run.sh "$target/ferrovirt"; }
 kubectl_commands() { tests/kubectl/run.sh --kubeconfig "$1" --kubectl "$bin/kubectl" --ferrovirt "$target/ferrovirt"; }
@@ -116,6 +121,11 @@ guests() {
   phase "build kubectl" tests/reference/build.sh kubectl || return
   if phase "start the local cluster" start_cluster; then
     phase "guests on the local cluster" vmi_suite
+    phase "machines on the local cluster" vm_suite "$target/virtctl"
+    # What KubeVirt's own virtctl can do is judged by the same cases.
+    if phase "build KubeVirt's virtctl" tests/reference/build.sh virtctl; then
+      phase "KubeVirt's virtctl on the local cluster" vm_suite "$bin/virtctl" --filter virtctl/
+    fi
     phase "guests survive kill -9" faults
   fi
   phase "stop the local cluster" stop_cluster

@@ -83,7 +83,7 @@ async fn broken_image(stage: Stage) -> Result<()> {
 async fn crash_loop(stage: Stage) -> Result<()> {
     let machine = broken(&stage, "Always").await?;
     fail(&machine, 1).await?;
-    named(&stage, &["failed once", "next try", NO_IMAGE, "virtctl stop machine"]).await
+    named(&stage, &["failed once", "next try", "virtctl stop machine"]).await
 }
 
 async fn halted(stage: Stage) -> Result<()> {
