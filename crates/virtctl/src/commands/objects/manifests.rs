@@ -10,7 +10,7 @@ use serde_json::Value;
 #[derive(clap::Args, Clone)]
 pub(crate) struct Sources {
     /// File or directory with objects, or `-` for standard input; may be given several times.
-    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    #[arg(short = 'f', long = "filename", alias = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Look into directories of directories too.
     #[arg(short = 'R', long)]
