@@ -1,7 +1,7 @@
 //! What libvirt answers, and what it says unasked. Its process shares the pod with a hostile guest.
 //!
 //! Input: pieces of a length (2 bytes) and as many bytes. The first byte of a piece says how it is sent: as the answer to the next
-//! call, as an error, as an event before the answer, or as raw bytes on the socket.
+//! call, as an error, as an event before the answer, or as raw bytes on the socket. What is left after the last call is a stream.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -13,6 +13,9 @@ use libfuzzer_sys::fuzz_target;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::{Builder, Runtime};
+
+/// The call that is answered with a stream.
+const SCREENSHOT: i32 = 211;
 
 static RUNTIME: LazyLock<Runtime> =
     LazyLock::new(|| Builder::new_current_thread().enable_all().build().expect("a runtime"));
@@ -79,6 +82,25 @@ async fn serve(mut socket: UnixStream, pieces: Vec<Vec<u8>>) {
             if is_answer {
                 break;
             }
+        }
+        if call.header.procedure == SCREENSHOT {
+            return stream(socket, call.header, pieces).await;
+        }
+    }
+}
+
+/// A stream has no calls to answer: everything that is left comes, and then the end of the socket.
+async fn stream(mut socket: UnixStream, header: Header, pieces: impl Iterator<Item = Vec<u8>>) {
+    for piece in pieces {
+        let (how, body) = piece.split_first().map_or((0, Vec::new()), |(how, body)| (*how, body.to_vec()));
+        let kind = if how % 2 == 0 { Kind::Stream } else { Kind::StreamHole };
+        let status = match how / 2 % 3 {
+            0 => Status::Continue,
+            1 => Status::Ok,
+            _ => Status::Error,
+        };
+        if socket.write_all(&Packet { header: Header { kind, status, ..header }, body }.encode()).await.is_err() {
+            return;
         }
     }
 }
