@@ -29,7 +29,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let directory = args.home.directory()?;
     // The supervisor first: it would start the others again.
     let mut stopped = stop_part("the supervisor", &directory.join("supervisor"))?;
-    if !args.keep_guests && nodes(&directory).iter().any(|(_, own)| matches!(Process::read(own), Ok(Some(_)))) {
+    // Without a node nobody can power guests off; those of a node that died go on, and need their network.
+    let has_node = nodes(&directory).iter().any(|(_, own)| matches!(Process::read(own), Ok(Some(_))));
+    let is_emptied = has_node && !args.keep_guests;
+    if is_emptied {
         pods::remove_all(&args.home)?;
     }
     for (name, own) in nodes(&directory) {
@@ -41,8 +44,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         stopped = true;
     }
     println!("{}", if stopped { "Stopped." } else { "The local cluster does not run." });
-    if args.delete && directory.exists() {
+    if is_emptied || args.delete {
         remove_network(&directory)?;
+    }
+    if args.delete && directory.exists() {
         // Only what the parts make: a mistyped --state must not cost somebody their files.
         for name in ["store", "pki", "nodes", "images", "volumes", "network", "shared", "supervisor"] {
             let _ = std::fs::remove_dir_all(directory.join(name));
@@ -72,7 +77,7 @@ fn stop_part(name: &str, directory: &Path) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Bridges, namespaces and rules of the nodes.
+/// Bridges, namespaces and rules of the nodes: without guests nobody needs them, and the next `up` makes them again.
 fn remove_network(directory: &Path) -> anyhow::Result<()> {
     let network = directory.join("network");
     if !network.exists() {
