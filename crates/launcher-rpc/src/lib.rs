@@ -20,12 +20,14 @@
 //! | `GET /v1/screenshot` | | `image/png` or the format libvirt gives |
 //! | `GET /v1/console`, `/v1/vnc` | with `Upgrade: plain` | 101, then raw bytes; a newer client ends an older one |
 //! | `GET /v1/console?log=true`, `watch=true` or both | with `Upgrade: plain` | 101, then what the guest wrote so far, from now on, or both; ends nobody's console |
+//! | `/v1/migration/…` | | moving the guest to another launcher: [`migration`] |
 //!
 //! An error is a JSON [`messages::Refusal`] with a 4xx or 5xx code. Fields that a side does not know are ignored and missing ones
 //! take their default, so that a new handler can drive an old launcher.
 
 pub mod disks;
 pub mod messages;
+pub mod migration;
 pub mod network;
 pub mod paths;
 

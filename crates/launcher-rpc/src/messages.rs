@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::disks::DiskTask;
+use crate::migration::MigrationReport;
 use crate::network::DhcpServer;
 
 /// What a launcher is.
@@ -96,6 +97,9 @@ pub struct DomainReport {
     /// Memory that the guest has, in bytes.
     #[serde(default)]
     pub memory: Option<u64>,
+    /// The newest move, from or to this launcher.
+    #[serde(default)]
+    pub migration: Option<MigrationReport>,
 }
 
 /// The states of a domain that matter to a VMI.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_launcher_rpc::messages::{DomainReport, DomainState, StartRequest};
+use ferrovirt_launcher_rpc::migration::{CancelRequest, Channel, SourceRequest, TargetRequest, VerdictRequest};
 use ferrovirt_launcher_rpc::network::GuestLink;
 use ferrovirt_virt_handler::launcher::{Answer, Command, Launcher, LauncherError, Launchers, Stream};
 use ferrovirt_virt_handler::wiring::{Wiring, WiringError};
@@ -133,6 +134,30 @@ impl Launcher for Connected {
 
     fn open(&self, _: &'static str) -> Answer<'_, Box<dyn Stream>> {
         Box::pin(async { Err(LauncherError::Protocol("nothing can be opened here".to_owned())) })
+    }
+
+    fn prepare_target(&self, _: TargetRequest) -> Answer<'_, ()> {
+        Box::pin(async { Err(LauncherError::Protocol("moves are not there yet".to_owned())) })
+    }
+
+    fn begin_move(&self, _: SourceRequest) -> Answer<'_, ()> {
+        Box::pin(async { Err(LauncherError::Protocol("moves are not there yet".to_owned())) })
+    }
+
+    fn cancel_move(&self, _: CancelRequest) -> Answer<'_, ()> {
+        Box::pin(async { Err(LauncherError::Protocol("moves are not there yet".to_owned())) })
+    }
+
+    fn tell_verdict(&self, _: VerdictRequest) -> Answer<'_, ()> {
+        Box::pin(async { Err(LauncherError::Protocol("moves are not there yet".to_owned())) })
+    }
+
+    fn outgoing<'a>(&'a self, _: &'a str) -> Answer<'a, (Channel, Box<dyn Stream>)> {
+        Box::pin(async { Err(LauncherError::Protocol("moves are not there yet".to_owned())) })
+    }
+
+    fn incoming<'a>(&'a self, _: &'a str, _: Channel) -> Answer<'a, Box<dyn Stream>> {
+        Box::pin(async { Err(LauncherError::Protocol("moves are not there yet".to_owned())) })
     }
 }
 

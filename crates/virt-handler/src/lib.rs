@@ -5,6 +5,7 @@
 //! | [`vmi`] | the controller of guests: `decide.rs` has the judgement, `report.rs` turns launchers' reports into status |
 //! | [`launcher`] | launchers: the trait, the client, the followers that keep the last report of each |
 //! | [`wiring`] | the guest's network inside its pod |
+//! | [`peers`] | connections with other nodes, which carry guests that move |
 //! | `host_disks.rs` | disk images in directories of the node |
 //! | `server.rs` | consoles and commands for virt-api |
 //! | `processors.rs` | the processors that guests can have here |
@@ -17,6 +18,7 @@ mod claims;
 mod host_disks;
 pub mod launcher;
 mod node;
+pub mod peers;
 pub mod probe;
 mod processors;
 mod server;

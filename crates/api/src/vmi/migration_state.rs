@@ -85,6 +85,41 @@ pub struct MigrationState {
     pub migration_network_type: Option<MigrationNetworkType>,
     /// What the hypervisor needs on top at the target.
     pub target_memory_overhead: Option<Quantity>,
+    /// Ours: the move failed and the target never ran the guest, so a source that waits for word may go on.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "is_default")]
+    pub source_may_resume: bool,
+    /// Ours: how far the move is.
+    pub progress: Option<MigrationProgress>,
+}
+
+/// How far a move is. Bytes are of memory and copied disks together.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MigrationProgress {
+    /// Of a hundred; never goes back.
+    #[schemars(range(min = 0, max = 100))]
+    pub percent: Option<u32>,
+    /// All that is to be sent once.
+    pub total_bytes: Option<i64>,
+    /// What was sent so far, pages that changed again counted again.
+    pub sent_bytes: Option<i64>,
+    /// What is left.
+    pub remaining_bytes: Option<i64>,
+    /// Bytes per second that are sent.
+    pub bandwidth: Option<i64>,
+    /// Bytes per second of memory that change.
+    pub dirty_rate: Option<i64>,
+    /// Rounds over memory.
+    pub iteration: Option<i64>,
+    /// The downtime that is allowed now, in milliseconds.
+    pub allowed_downtime_ms: Option<i64>,
+    /// Seconds until the end if it goes on like this; unset: it does not end like this.
+    pub remaining_seconds: Option<i64>,
+    /// How long the guest stood still, in milliseconds, once it has moved.
+    pub downtime_ms: Option<i64>,
+    /// What to know about it: that it does not converge, and what is done about it.
+    pub message: Option<String>,
 }
 
 /// The source's part of a move.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ferrovirt_launcher_rpc::messages::{DomainReport, Refusal, StartRequest};
+use ferrovirt_launcher_rpc::migration::{CancelRequest, Channel, SourceRequest, TargetRequest, VerdictRequest};
 use ferrovirt_launcher_rpc::paths;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
@@ -196,6 +197,30 @@ impl Launcher for SocketLauncher {
             Ok(Box::new(TokioIo::new(upgraded)) as Box<dyn Stream>)
         }
         .boxed()
+    }
+
+    fn prepare_target(&self, _: TargetRequest) -> Answer<'_, ()> {
+        Box::pin(async { Err(LauncherError::Protocol("moves are not there yet".to_owned())) })
+    }
+
+    fn begin_move(&self, _: SourceRequest) -> Answer<'_, ()> {
+        Box::pin(async { Err(LauncherError::Protocol("moves are not there yet".to_owned())) })
+    }
+
+    fn cancel_move(&self, _: CancelRequest) -> Answer<'_, ()> {
+        Box::pin(async { Err(LauncherError::Protocol("moves are not there yet".to_owned())) })
+    }
+
+    fn tell_verdict(&self, _: VerdictRequest) -> Answer<'_, ()> {
+        Box::pin(async { Err(LauncherError::Protocol("moves are not there yet".to_owned())) })
+    }
+
+    fn outgoing<'a>(&'a self, _: &'a str) -> Answer<'a, (Channel, Box<dyn Stream>)> {
+        Box::pin(async { Err(LauncherError::Protocol("moves are not there yet".to_owned())) })
+    }
+
+    fn incoming<'a>(&'a self, _: &'a str, _: Channel) -> Answer<'a, Box<dyn Stream>> {
+        Box::pin(async { Err(LauncherError::Protocol("moves are not there yet".to_owned())) })
     }
 }
 

@@ -7,6 +7,7 @@ mod follow;
 use std::time::Duration;
 
 use ferrovirt_launcher_rpc::messages::{DomainReport, FreezeRequest, Refusal, StartRequest};
+use ferrovirt_launcher_rpc::migration::{CancelRequest, Channel, SourceRequest, TargetRequest, VerdictRequest};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -107,6 +108,18 @@ pub trait Launcher: Send + Sync {
     fn read(&self, path: &'static str) -> Answer<'_, (String, Vec<u8>)>;
     /// The serial console (`console`) or display (`vnc`).
     fn open(&self, path: &'static str) -> Answer<'_, Box<dyn Stream>>;
+    /// Makes the launcher the target of a move.
+    fn prepare_target(&self, request: TargetRequest) -> Answer<'_, ()>;
+    /// Begins a move; its reports tell the rest.
+    fn begin_move(&self, request: SourceRequest) -> Answer<'_, ()>;
+    /// Calls a move off, at either side.
+    fn cancel_move(&self, request: CancelRequest) -> Answer<'_, ()>;
+    /// Tells a source in doubt how its move ended.
+    fn tell_verdict(&self, request: VerdictRequest) -> Answer<'_, ()>;
+    /// The next connection that the source of a move makes; waits for it.
+    fn outgoing<'a>(&'a self, id: &'a str) -> Answer<'a, (Channel, Box<dyn Stream>)>;
+    /// A connection to a channel of the target of a move.
+    fn incoming<'a>(&'a self, id: &'a str, channel: Channel) -> Answer<'a, Box<dyn Stream>>;
 }
 
 /// Finds the launcher of a pod.
