@@ -277,6 +277,10 @@ pub struct FinalWords {
     pub reason: OffReason,
     /// For people.
     pub message: String,
+    /// The newest move, where it was then. A source says by it whether the target was told to run the guest, a target whether it did;
+    /// without it nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub migration: Option<MigrationReport>,
 }
 
 #[cfg(test)]

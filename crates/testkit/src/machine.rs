@@ -231,7 +231,7 @@ async fn live(world: Arc<World>, process: Arc<Process>) {
     };
     let _ = timeout(DONE_PATIENCE, process.done.notified()).await;
     world.note(|| format!("launcher of {} exits", process.guest));
-    *process.words.lock() = Some(FinalWords { reason, message: "it was simulated".to_owned() });
+    *process.words.lock() = Some(FinalWords { reason, message: "it was simulated".to_owned(), migration: None });
     world.machine.ended.notify_waiters();
 }
 

@@ -13,6 +13,7 @@ use ferrovirt_domain::NodeFacts;
 use ferrovirt_reconcile::Clock;
 use ferrovirt_virt_controller::ControllerConfig;
 use ferrovirt_virt_handler::Config as HandlerConfig;
+use ferrovirt_virt_handler::peers::Alone;
 use futures::FutureExt;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -160,8 +161,8 @@ async fn handler(world: Arc<World>, node: usize, client: kube::Client, life: Lif
         facts: NodeFacts::default(),
     };
     let launchers = Arc::new(NodeLaunchers { world: world.clone(), node, life: life.clone() });
-    let ran =
-        ferrovirt_virt_handler::run_guests(client, &config, launchers, Arc::new(NoLinks), world.clock, life.token());
+    let (wiring, peers) = (Arc::new(NoLinks), Arc::new(Alone));
+    let ran = ferrovirt_virt_handler::run_guests(client, &config, launchers, wiring, peers, world.clock, life.token());
     if let Err(error) = ran.await {
         world.broken(|| format!("virt-handler ended: {error:#}"));
     }

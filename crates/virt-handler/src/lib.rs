@@ -41,6 +41,7 @@ use kube::{Api, Client};
 use tokio_util::sync::CancellationToken;
 
 use self::launcher::{Followers, Launchers};
+use self::peers::Peers;
 use self::vmi::{Guests, World};
 use self::wiring::Wiring;
 
@@ -62,10 +63,11 @@ pub async fn run(
     config: Config,
     launchers: Arc<dyn Launchers>,
     wiring: Arc<dyn Wiring>,
+    peers: Arc<dyn Peers>,
     clock: Clock,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let (watches, guests, queue) = wire(&client, &config, launchers, wiring, &clock)?;
+    let (watches, guests, queue) = wire(&client, &config, launchers, wiring, peers, &clock)?;
     tokio::spawn(node::run(client, config.node.clone(), config.facts.clone(), clock, stop.clone()));
     let server = server::serve(&config.socket, guests.clone(), stop.clone());
     tokio::select! {
@@ -80,10 +82,11 @@ pub async fn run_guests(
     config: &Config,
     launchers: Arc<dyn Launchers>,
     wiring: Arc<dyn Wiring>,
+    peers: Arc<dyn Peers>,
     clock: Clock,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let (watches, guests, queue) = wire(&client, config, launchers, wiring, &clock)?;
+    let (watches, guests, queue) = wire(&client, config, launchers, wiring, peers, &clock)?;
     work(watches, guests, queue, stop).await;
     Ok(())
 }
@@ -108,6 +111,7 @@ fn wire(
     config: &Config,
     launchers: Arc<dyn Launchers>,
     wiring: Arc<dyn Wiring>,
+    peers: Arc<dyn Peers>,
     clock: &Clock,
 ) -> anyhow::Result<Wired> {
     std::fs::create_dir_all(&config.directory)?;
@@ -147,6 +151,7 @@ fn wire(
         pods_by_owner,
         followers,
         wiring,
+        peers,
         clock: *clock,
     });
     Ok((watches, guests, queue))

@@ -4,8 +4,9 @@
 //! no other. The real ones are TLS with a certificate for each node; a simulation cuts, delays and loses them.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::launcher::Stream;
@@ -26,4 +27,22 @@ pub trait Peers: Send + Sync {
     fn dial<'a>(&'a self, node: &'a str, address: (IpAddr, u16)) -> BoxFuture<'a, io::Result<Box<dyn Stream>>>;
     /// The next connection from another node. An error means that there will be none any more.
     fn accept(&self) -> BoxFuture<'_, io::Result<Peer>>;
+}
+
+/// A node without others: nobody is reached, nobody calls.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Alone;
+
+impl Peers for Alone {
+    fn address(&self) -> (IpAddr, u16) {
+        (Ipv4Addr::LOCALHOST.into(), 0)
+    }
+
+    fn dial<'a>(&'a self, node: &'a str, _: (IpAddr, u16)) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
+        async move { Err(io::Error::new(io::ErrorKind::HostUnreachable, format!("there is no way to {node}"))) }.boxed()
+    }
+
+    fn accept(&self) -> BoxFuture<'_, io::Result<Peer>> {
+        std::future::pending().boxed()
+    }
 }

@@ -96,7 +96,7 @@ pub fn final_words(reason: OffReason) -> FinalWords {
         OffReason::Failed => "the launcher was told to end before the guest was started",
         OffReason::Unknown => "the guest ended and libvirt does not say why",
     };
-    FinalWords { reason, message: message.to_owned() }
+    FinalWords { reason, message: message.to_owned(), migration: None }
 }
 
 /// Leaves the last words where Kubernetes shows them; without such a file, in the log only.

@@ -8,6 +8,7 @@ use anyhow::Context;
 use ferrovirt_api::names::labels;
 use ferrovirt_reconcile::Clock;
 use ferrovirt_virt_handler::launcher::PodLaunchers;
+use ferrovirt_virt_handler::peers::Alone;
 use ferrovirt_virt_handler::wiring::PodWiring;
 use k8s_openapi::api::core::v1::Node;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -65,8 +66,9 @@ async fn node(args: &Args) -> anyhow::Result<()> {
         facts,
     };
     let launchers = Arc::new(PodLaunchers::new(directory.join("pods")));
-    let wiring = Arc::new(PodWiring);
-    let handler = ferrovirt_virt_handler::run(handler_client, handler, launchers, wiring, Clock::System, stop.clone());
+    let (wiring, peers) = (Arc::new(PodWiring), Arc::new(Alone));
+    let handler =
+        ferrovirt_virt_handler::run(handler_client, handler, launchers, wiring, peers, Clock::System, stop.clone());
     let handler = tokio::spawn(handler);
     let up = async {
         until_schedulable(&nodes, &name).await;

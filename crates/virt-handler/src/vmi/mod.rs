@@ -22,6 +22,7 @@ use kube::{Api, Client};
 
 pub use self::decide::{Action, View, decide};
 use crate::launcher::Followers;
+use crate::peers::Peers;
 use crate::wiring::Wiring;
 
 /// The reason of the condition `Synchronized` when a guest cannot be started, as KubeVirt words it.
@@ -55,6 +56,7 @@ pub struct World {
     pub(crate) pods_by_owner: Index<Pod, String>,
     pub(crate) followers: Arc<Followers>,
     pub(crate) wiring: Arc<dyn Wiring>,
+    pub(crate) peers: Arc<dyn Peers>,
     pub(crate) recorder: Recorder,
     pub(crate) written: Expectations<ObjectKey, VirtualMachineInstance>,
     pub(crate) clock: Clock,

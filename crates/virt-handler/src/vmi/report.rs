@@ -46,7 +46,8 @@ pub(super) fn last_words(pod: &Pod) -> Option<FinalWords> {
     let words = ended.and_then(|ended| serde_json::from_str(ended.message.as_deref()?).ok());
     Some(words.unwrap_or_else(|| {
         let code = ended.map_or("an unknown code".to_owned(), |ended| format!("code {}", ended.exit_code));
-        FinalWords { reason: OffReason::Crashed, message: format!("the launcher ended with {code} and without a word") }
+        let message = format!("the launcher ended with {code} and without a word");
+        FinalWords { reason: OffReason::Crashed, message, migration: None }
     }))
 }
 

@@ -163,7 +163,9 @@ fn a_kill_that_was_the_way_to_stop_is_a_success() {
 
 #[test]
 fn the_pods_last_words_count_when_the_launcher_said_nothing() {
-    let words = serde_json::to_string(&FinalWords { reason: OffReason::Shutdown, message: "bye".into() }).unwrap();
+    let words =
+        serde_json::to_string(&FinalWords { reason: OffReason::Shutdown, message: "bye".into(), migration: None })
+            .unwrap();
     for (message, phase) in
         [(Some(words.as_str()), Phase::Succeeded), (Some("nonsense"), Phase::Failed), (None, Phase::Failed)]
     {
