@@ -61,6 +61,38 @@ pub fn at_source(record: &Record, stage: Option<&SourceStage>) -> SourceOrder {
     }
 }
 
+/// What the last words of a source's launcher say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SourceWords {
+    /// It ended with its guest, and never told the target to run it.
+    NeverFinished,
+    /// It told the target, or nobody knows.
+    Unknown,
+}
+
+/// What the source's handler does about a launcher that has ended during a move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndedSourceOrder {
+    /// Nothing: the target's handler has the word.
+    Nothing,
+    /// The object asks for the move's end, so that a target that waits says how it is with the guest.
+    Abort,
+    /// The object says that the guest ended.
+    End,
+}
+
+/// The judgement at the source when its launcher's pod has ended. The guest may run at the target, unless somebody knows better.
+pub fn at_ended_source(record: &Record, words: SourceWords) -> EndedSourceOrder {
+    if record.is_targets {
+        return EndedSourceOrder::Nothing;
+    }
+    // Without an address nobody was ever told anything. (The object is written on the condition that it is still like this.)
+    if record.failed || words == SourceWords::NeverFinished || !record.has_address {
+        return EndedSourceOrder::End;
+    }
+    if record.abort { EndedSourceOrder::Nothing } else { EndedSourceOrder::Abort }
+}
+
 /// What the target's handler knows about its launcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TargetSeen<'a> {
@@ -124,5 +156,136 @@ pub fn at_target(record: &Record, seen: &TargetSeen<'_>) -> TargetOrder {
         TargetSeen::EndedUnknown => {
             fail("the launcher on the target ended, and did not say whether it had run the guest", false)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPEN: Record =
+        Record { has_address: true, abort: false, failed: false, source_may_resume: false, is_targets: false };
+    const BEFORE: Record = Record { has_address: false, ..OPEN };
+    const UNWANTED: Record = Record { abort: true, ..OPEN };
+    const FAILED: Record = Record { failed: true, ..OPEN };
+    const FREE: Record = Record { source_may_resume: true, ..FAILED };
+    const MOVED: Record = Record { is_targets: true, ..OPEN };
+    const ALL: [Record; 6] = [OPEN, BEFORE, UNWANTED, FAILED, FREE, MOVED];
+
+    fn stayed() -> SourceStage {
+        SourceStage::Over(Outcome::Stayed("full".to_owned()))
+    }
+
+    #[track_caller]
+    fn source(stage: Option<&SourceStage>, rows: [(Record, SourceOrder); 6]) {
+        for (record, order) in rows {
+            assert_eq!(at_source(&record, stage), order, "{record:?} {stage:?}");
+        }
+    }
+
+    fn each(orders: [SourceOrder; 6]) -> [(Record, SourceOrder); 6] {
+        let mut orders = orders.into_iter();
+        ALL.map(|record| (record, orders.next().unwrap()))
+    }
+
+    #[test]
+    fn the_source_begins_when_it_can_and_should() {
+        use SourceOrder::{Begin, Cancel, Nothing};
+        source(None, each([Begin, Nothing, Cancel, Nothing, Nothing, Nothing]));
+    }
+
+    #[test]
+    fn a_move_that_runs_is_told_about_or_called_off() {
+        use SourceOrder::{Cancel, Nothing, Progress};
+        for stage in [SourceStage::Connecting, SourceStage::Copying] {
+            source(Some(&stage), each([Progress, Progress, Cancel, Cancel, Cancel, Nothing]));
+        }
+    }
+
+    #[test]
+    fn only_the_object_ends_a_doubt() {
+        use SourceOrder::{Nothing, Tell};
+        let orders = [Nothing, Nothing, Nothing, Tell(Verdict::Lost), Tell(Verdict::Never), Tell(Verdict::Started)];
+        source(Some(&SourceStage::Doubtful), each(orders));
+    }
+
+    #[test]
+    fn a_guest_that_stayed_is_told_about_once() {
+        use SourceOrder::{Fail, Nothing};
+        let fail = || Fail("full".to_owned());
+        source(Some(&stayed()), each([fail(), fail(), fail(), Nothing, Nothing, Nothing]));
+    }
+
+    #[test]
+    fn a_lost_guest_is_told_about_unless_it_moved() {
+        use SourceOrder::{Lose, Nothing};
+        source(Some(&SourceStage::Over(Outcome::Lost)), each([Lose, Lose, Lose, Lose, Lose, Nothing]));
+        let moved = SourceStage::Over(Outcome::Moved);
+        source(Some(&moved), each([Nothing, Nothing, Nothing, Nothing, Nothing, Nothing]));
+    }
+
+    #[track_caller]
+    fn ended(words: SourceWords, orders: [EndedSourceOrder; 6]) {
+        for (record, order) in ALL.into_iter().zip(orders) {
+            assert_eq!(at_ended_source(&record, words), order, "{record:?} {words:?}");
+        }
+    }
+
+    #[test]
+    fn a_dead_source_ends_its_guest_only_when_nobody_else_can_have_it() {
+        use EndedSourceOrder::{Abort, End, Nothing};
+        ended(SourceWords::NeverFinished, [End, End, End, End, End, Nothing]);
+        ended(SourceWords::Unknown, [Abort, End, Nothing, End, End, Nothing]);
+    }
+
+    #[track_caller]
+    fn target(seen: &TargetSeen<'_>, orders: [TargetOrder; 6]) {
+        for (record, order) in ALL.into_iter().zip(orders) {
+            assert_eq!(at_target(&record, seen), order, "{record:?} {seen:?}");
+        }
+    }
+
+    #[test]
+    fn silence_is_no_reason_for_anything() {
+        target(&TargetSeen::Silence, [const { TargetOrder::Nothing }; 6]);
+        target(&TargetSeen::At(&TargetStage::Starting), [const { TargetOrder::Nothing }; 6]);
+    }
+
+    #[test]
+    fn the_target_gets_ready_and_says_so() {
+        use TargetOrder::{Announce, Discard, Nothing, Prepare};
+        target(&TargetSeen::Idle, [Prepare, Prepare, Discard, Discard, Discard, Nothing]);
+        for stage in [TargetStage::Waiting, TargetStage::Receiving] {
+            target(&TargetSeen::At(&stage), [Nothing, Announce, Discard, Discard, Discard, Nothing]);
+        }
+    }
+
+    #[test]
+    fn a_guest_that_runs_is_taken_whatever_was_written() {
+        use TargetOrder::{Nothing, TakeOver};
+        let seen = TargetSeen::At(&TargetStage::Started);
+        target(&seen, [TakeOver, TakeOver, TakeOver, TakeOver, TakeOver, Nothing]);
+    }
+
+    #[test]
+    fn an_end_is_told_about_once_and_with_what_is_known() {
+        let fails = |seen: TargetSeen<'_>, free: bool| {
+            for record in ALL {
+                let order = at_target(&record, &seen);
+                match order {
+                    TargetOrder::Fail { source_may_resume, reason } => {
+                        assert!(!record.failed && !record.is_targets && !reason.is_empty(), "{record:?} {seen:?}");
+                        assert_eq!(source_may_resume, free, "{seen:?}");
+                    }
+                    order => {
+                        assert_eq!(order, TargetOrder::Nothing);
+                        assert!(record.failed || record.is_targets, "{record:?} {seen:?}");
+                    }
+                }
+            }
+        };
+        fails(TargetSeen::At(&TargetStage::Never("full".to_owned())), true);
+        fails(TargetSeen::EndedUnstarted, true);
+        fails(TargetSeen::EndedUnknown, false);
     }
 }

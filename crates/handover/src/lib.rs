@@ -3,7 +3,7 @@
 //! ```text
 //!   source launcher ══ link ══ target launcher      two state machines: [`Source`], [`Target`]
 //!        │                          │
-//!   source handler             target handler       two judgements on the guest's object: [`at_source`], [`at_target`]
+//!   source handler             target handler       judgements on the guest's object: [`at_source`], [`at_target`]
 //!        └────────── object ────────┘
 //! ```
 //!
@@ -32,7 +32,9 @@ mod target;
 
 use serde::{Deserialize, Serialize};
 
-pub use judge::{Record, SourceOrder, TargetOrder, TargetSeen, at_source, at_target};
+pub use judge::{
+    EndedSourceOrder, Record, SourceOrder, SourceWords, TargetOrder, TargetSeen, at_ended_source, at_source, at_target,
+};
 pub use source::{Outcome, Source, SourceAction, SourceInput, SourceStage};
 pub use target::{Target, TargetAction, TargetInput, TargetStage};
 

@@ -188,3 +188,111 @@ impl Source {
         vec![SourceAction::Release]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(stage: SourceStage, cancelled: Option<&str>) -> Source {
+        Source { stage, cancelled: cancelled.map(str::to_owned) }
+    }
+
+    fn stayed(reason: &str) -> SourceStage {
+        SourceStage::Over(Outcome::Stayed(reason.to_owned()))
+    }
+
+    fn text(reason: &str) -> String {
+        reason.to_owned()
+    }
+
+    #[track_caller]
+    fn goes(from: &Source, input: SourceInput, stage: &SourceStage, actions: &[SourceAction]) {
+        let mut machine = from.clone();
+        let case = format!("{from:?} {input:?}");
+        assert_eq!(machine.on(input), actions, "{case}");
+        assert_eq!(machine.stage(), stage, "{case}");
+    }
+
+    #[test]
+    fn a_move_begins_with_a_link() {
+        let (machine, actions) = Source::begin();
+        assert_eq!((machine.stage(), actions.as_slice()), (&SourceStage::Connecting, &[SourceAction::OpenLink][..]));
+        assert!(!machine.is_over());
+    }
+
+    #[test]
+    fn a_move_that_was_called_off_never_begins() {
+        let machine = Source::called_off(text("no"));
+        assert!(machine.is_over());
+        for input in [SourceInput::Linked, SourceInput::Heard(ToSource::Prepared), SourceInput::Copied] {
+            goes(&machine, input, &stayed("no"), &[]);
+        }
+    }
+
+    #[test]
+    fn connecting() {
+        use SourceInput as In;
+        let (at, here) = (source(SourceStage::Connecting, None), SourceStage::Connecting);
+        goes(&at, In::Linked, &here, &[SourceAction::Say(ToTarget::Prepare)]);
+        goes(&at, In::Heard(ToSource::Prepared), &SourceStage::Copying, &[SourceAction::Copy]);
+        let resumes = &[SourceAction::Resume];
+        goes(&at, In::LinkLost, &stayed("the connection to the target was lost"), resumes);
+        goes(&at, In::Heard(ToSource::Never(text("full"))), &stayed("full"), resumes);
+        goes(&at, In::Cancel(text("no")), &stayed("no"), resumes);
+        goes(&at, In::CopyFailed(text("broke")), &stayed("broke"), resumes);
+        goes(&at, In::Told(Verdict::Never), &stayed("the target gave up"), resumes);
+        goes(&at, In::Told(Verdict::Lost), &stayed("the target gave up"), resumes);
+        for nothing in [In::Heard(ToSource::Started), In::Told(Verdict::Started), In::Copied] {
+            goes(&at, nothing, &here, &[]);
+        }
+    }
+
+    #[test]
+    fn copying() {
+        use SourceInput as In;
+        let (at, here) = (source(SourceStage::Copying, None), SourceStage::Copying);
+        goes(&at, In::Copied, &SourceStage::Doubtful, &[SourceAction::Say(ToTarget::Finish)]);
+        goes(&at, In::CopyFailed(text("broke")), &stayed("broke"), &[SourceAction::Resume]);
+        let wishes = [
+            In::Cancel(text("no")),
+            In::LinkLost,
+            In::Heard(ToSource::Never(text("full"))),
+            In::Told(Verdict::Never),
+            In::Told(Verdict::Lost),
+        ];
+        for wish in wishes {
+            goes(&at, wish.clone(), &here, &[SourceAction::StopCopying]);
+            goes(&source(SourceStage::Copying, Some("before")), wish, &here, &[]);
+        }
+        for nothing in
+            [In::Linked, In::Heard(ToSource::Prepared), In::Heard(ToSource::Started), In::Told(Verdict::Started)]
+        {
+            goes(&at, nothing, &here, &[]);
+        }
+    }
+
+    /// The hypervisor may be done before it hears that it should stop.
+    #[test]
+    fn a_move_that_is_to_end_does_not_finish() {
+        let at = source(SourceStage::Copying, Some("no"));
+        goes(&at, SourceInput::Copied, &stayed("no"), &[SourceAction::Resume]);
+        goes(&at, SourceInput::CopyFailed(text("stopped")), &stayed("no"), &[SourceAction::Resume]);
+    }
+
+    #[test]
+    fn in_doubt() {
+        use SourceInput as In;
+        let (at, here) = (source(SourceStage::Doubtful, None), SourceStage::Doubtful);
+        let moved = SourceStage::Over(Outcome::Moved);
+        goes(&at, In::Heard(ToSource::Started), &moved, &[SourceAction::Release]);
+        goes(&at, In::Told(Verdict::Started), &moved, &[SourceAction::Release]);
+        goes(&at, In::Heard(ToSource::Never(text("full"))), &stayed("full"), &[SourceAction::Resume]);
+        goes(&at, In::Told(Verdict::Never), &stayed("the target never ran the guest"), &[SourceAction::Resume]);
+        goes(&at, In::Told(Verdict::Lost), &SourceStage::Over(Outcome::Lost), &[SourceAction::Release]);
+        goes(&at, In::LinkLost, &here, &[SourceAction::OpenLink]);
+        goes(&at, In::Linked, &here, &[SourceAction::Say(ToTarget::Query)]);
+        for late in [In::Cancel(text("no")), In::Copied, In::CopyFailed(text("broke")), In::Heard(ToSource::Prepared)] {
+            goes(&at, late, &here, &[]);
+        }
+    }
+}

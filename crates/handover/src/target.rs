@@ -37,7 +37,8 @@ pub enum TargetInput {
     Prepared,
     /// The guest runs.
     Finished,
-    /// The hypervisor cannot receive or run it, or ended.
+    /// The hypervisor cannot receive or run it, or ended. One that was told to run the guest: only if it is known that the guest's
+    /// processors never ran, and never will. A launcher that cannot know says nothing, and ends without a word.
     Failed(String),
     /// The handler wants none of it any more.
     Discard(String),
@@ -121,5 +122,97 @@ impl Target {
     fn vow(&mut self, reason: String) -> Vec<TargetAction> {
         self.stage = TargetStage::Never(reason.clone());
         vec![TargetAction::Discard, TargetAction::Say(ToSource::Never(reason))]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn never(reason: &str) -> TargetStage {
+        TargetStage::Never(reason.to_owned())
+    }
+
+    #[track_caller]
+    fn goes(from: &TargetStage, input: TargetInput, stage: &TargetStage, actions: &[TargetAction]) {
+        let mut machine = Target { stage: from.clone() };
+        let case = format!("{from:?} {input:?}");
+        assert_eq!(machine.on(input), actions, "{case}");
+        assert_eq!(machine.stage(), stage, "{case}");
+    }
+
+    #[track_caller]
+    fn vows(from: &TargetStage, input: TargetInput, reason: &str) {
+        let says = TargetAction::Say(ToSource::Never(reason.to_owned()));
+        goes(from, input, &never(reason), &[TargetAction::Discard, says]);
+    }
+
+    fn failed() -> TargetInput {
+        TargetInput::Failed("broke".to_owned())
+    }
+
+    fn discard() -> TargetInput {
+        TargetInput::Discard("no".to_owned())
+    }
+
+    #[test]
+    fn waiting() {
+        use TargetInput as In;
+        let at = TargetStage::Waiting;
+        assert_eq!(Target::default().stage(), &at);
+        goes(&at, In::Heard(ToTarget::Prepare), &TargetStage::Receiving, &[TargetAction::Prepare]);
+        vows(&at, In::Heard(ToTarget::Query), "the source's last word was lost");
+        vows(&at, In::Heard(ToTarget::Finish), "the source's last word was lost");
+        vows(&at, failed(), "broke");
+        vows(&at, discard(), "no");
+        for nothing in [In::LinkLost, In::Prepared, In::Finished] {
+            goes(&at, nothing, &at, &[]);
+        }
+    }
+
+    #[test]
+    fn receiving() {
+        use TargetInput as In;
+        let at = TargetStage::Receiving;
+        goes(&at, In::Prepared, &at, &[TargetAction::Say(ToSource::Prepared)]);
+        goes(&at, In::Heard(ToTarget::Finish), &TargetStage::Starting, &[TargetAction::Finish]);
+        vows(&at, In::Heard(ToTarget::Query), "the source's last word was lost");
+        vows(&at, In::LinkLost, "the connection to the source was lost");
+        vows(&at, failed(), "broke");
+        vows(&at, discard(), "no");
+        for nothing in [In::Heard(ToTarget::Prepare), In::Finished] {
+            goes(&at, nothing, &at, &[]);
+        }
+    }
+
+    #[test]
+    fn starting_ends_by_the_hypervisors_word_alone() {
+        use TargetInput as In;
+        let at = TargetStage::Starting;
+        goes(&at, In::Finished, &TargetStage::Started, &[TargetAction::Say(ToSource::Started)]);
+        vows(&at, failed(), "broke");
+        for nothing in [
+            In::Heard(ToTarget::Prepare),
+            In::Heard(ToTarget::Finish),
+            In::Heard(ToTarget::Query),
+            In::LinkLost,
+            In::Prepared,
+            discard(),
+        ] {
+            goes(&at, nothing, &at, &[]);
+        }
+    }
+
+    #[test]
+    fn what_was_said_stays_said() {
+        use TargetInput as In;
+        for (at, says) in [(TargetStage::Started, ToSource::Started), (never("no"), ToSource::Never("no".to_owned()))] {
+            for word in [ToTarget::Prepare, ToTarget::Finish, ToTarget::Query] {
+                goes(&at, In::Heard(word), &at, &[TargetAction::Say(says.clone())]);
+            }
+            for nothing in [In::LinkLost, In::Prepared, In::Finished, failed(), discard()] {
+                goes(&at, nothing, &at, &[]);
+            }
+        }
     }
 }
