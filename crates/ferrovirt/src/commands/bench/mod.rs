@@ -2,6 +2,7 @@
 
 mod admission;
 mod apiserver;
+mod migrate;
 mod vmi;
 
 /// What to measure.
@@ -16,6 +17,11 @@ pub(crate) enum Bench {
     /// Works with any Kubernetes API server. Everything happens in a namespace of its own, which is deleted at the end,
     /// after a failure and after Ctrl-C.
     Apiserver(Box<apiserver::Args>),
+    /// Measure live migrations between two nodes of the local cluster, beside `virsh migrate` of the same guest in the same namespaces.
+    ///
+    /// Needs root and a cluster with two nodes: `ferrovirt up --nodes 2`. Everything is removed at the end, after a failure and after
+    /// Ctrl-C.
+    Migrate(migrate::Args),
     /// Measure how guests start: bursts of them, the stages of each, and what our processes around them cost.
     ///
     /// Runs on the machine of the nodes. The guests are in a namespace of their own, which is deleted at the end, after a failure and after
@@ -37,6 +43,7 @@ pub(crate) fn run(bench: &Bench) -> anyhow::Result<()> {
     match bench {
         Bench::Admission(args) => admission::run(args),
         Bench::Apiserver(args) => apiserver::run(args),
+        Bench::Migrate(args) => migrate::run(args),
         Bench::Vmi(args) => vmi::run(args),
     }
 }
