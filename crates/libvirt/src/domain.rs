@@ -137,6 +137,13 @@ impl Connection {
         self.call(call::GET_CAPABILITIES, Encoder::new(), Decoder::string).await
     }
 
+    /// What a domain on this machine can have, as XML: machine types, CPU models and their usability, devices.
+    pub async fn domain_capabilities(&self) -> Result<String, Error> {
+        // The emulator, architecture, machine and virtualisation that libvirt prefers.
+        let arguments = Encoder::new().u32(0).u32(0).u32(0).u32(0).u32(0);
+        self.call(call::GET_DOMAIN_CAPABILITIES, arguments, Decoder::string).await
+    }
+
     /// All domains, running or not.
     pub async fn domains(&self) -> Result<Vec<Domain>, Error> {
         let arguments = Encoder::new().i32(1).u32(0);
@@ -264,6 +271,16 @@ impl Connection {
         self.call(call::GET_JOB_STATS, domain.arguments().u32(0), decode).await
     }
 
+    /// Figures of the last job that ended well; they are forgotten by asking.
+    pub async fn completed_job_stats(&self, domain: &Domain) -> Result<Vec<TypedParameter>, Error> {
+        const COMPLETED: u32 = 1;
+        let decode = |reply: &mut Decoder| {
+            let _kind = reply.i32()?;
+            reply.list(PARAMETERS_MAX, TypedParameter::decode)
+        };
+        self.call(call::GET_JOB_STATS, domain.arguments().u32(COMPLETED), decode).await
+    }
+
     /// Gives up the job that runs.
     pub async fn abort_job(&self, domain: &Domain) -> Result<(), Error> {
         self.order(call::ABORT_JOB, domain.arguments()).await
@@ -301,7 +318,7 @@ impl Connection {
     }
 
     /// A call whose reply says nothing.
-    async fn order(&self, procedure: call::Procedure, arguments: Encoder) -> Result<(), Error> {
+    pub(crate) async fn order(&self, procedure: call::Procedure, arguments: Encoder) -> Result<(), Error> {
         self.call(procedure, arguments, |_| Ok(())).await
     }
 }

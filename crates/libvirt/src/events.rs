@@ -29,6 +29,8 @@ pub enum EventKind {
     AgentLifecycle,
     /// A device is there.
     DeviceAdded,
+    /// A migration begins another round over the guest's memory.
+    MigrationIteration,
     /// A migration or another job ended.
     JobCompleted,
 }
@@ -44,6 +46,7 @@ impl EventKind {
             Self::DeviceRemoved => 15,
             Self::AgentLifecycle => 18,
             Self::DeviceAdded => 19,
+            Self::MigrationIteration => 20,
             Self::JobCompleted => 21,
         }
     }
@@ -79,6 +82,8 @@ pub enum Event {
     Agent(Domain, AgentState),
     /// The device with this alias is there.
     DeviceAdded(Domain, String),
+    /// A migration begins this round over the guest's memory.
+    MigrationIteration(Domain, i32),
     /// A migration or another job ended, with its figures.
     JobCompleted(Domain, Vec<TypedParameter>),
 }
@@ -106,6 +111,7 @@ impl Event {
             messages::DEVICE_REMOVED => Self::DeviceRemoved(Domain::decode(&mut decoder)?, decoder.string()?),
             messages::AGENT_LIFECYCLE => Self::Agent(Domain::decode(&mut decoder)?, decoder.i32()?.into()),
             messages::DEVICE_ADDED => Self::DeviceAdded(Domain::decode(&mut decoder)?, decoder.string()?),
+            messages::MIGRATION_ITERATION => Self::MigrationIteration(Domain::decode(&mut decoder)?, decoder.i32()?),
             messages::JOB_COMPLETED => {
                 Self::JobCompleted(Domain::decode(&mut decoder)?, decoder.list(PARAMETERS_MAX, TypedParameter::decode)?)
             }

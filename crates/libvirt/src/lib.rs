@@ -17,6 +17,7 @@
 //! | [`packet`] | the frame around them |
 //! | [`Connection`] | the socket, calls, replies, keep-alive |
 //! | [`Domain`], [`State`] and the methods of [`Connection`] | domains |
+//! | [`migration`] | moving a domain, step by step |
 //! | [`Event`], [`Events`] | what libvirt tells unasked |
 //! | [`TypedParameter`] | lists of named values |
 //!
@@ -34,6 +35,7 @@ mod connection;
 mod domain;
 mod error;
 mod events;
+pub mod migration;
 pub mod packet;
 mod parameters;
 mod procedures;

@@ -33,8 +33,10 @@ procedures! { Remote:
     ATTACH_DEVICE = 160, "domain-attach-device";
     DETACH_DEVICE = 161, "domain-detach-device";
     ABORT_JOB = 164, "domain-abort-job";
+    MIGRATE_SET_MAX_DOWNTIME = 166, "domain-migrate-set-max-downtime";
     UPDATE_DEVICE = 174, "domain-update-device";
     CREATE = 196, "domain-create";
+    MIGRATE_SET_MAX_SPEED = 207, "domain-migrate-set-max-speed";
     SCREENSHOT = 211, "domain-screenshot";
     GET_STATE = 212, "domain-get-state";
     UNDEFINE = 231, "domain-undefine";
@@ -45,12 +47,19 @@ procedures! { Remote:
     WAKE_UP = 267, "domain-pm-wakeup";
     LIST_DOMAINS = 273, "list-domains";
     GET_JOB_STATS = 298, "domain-get-job-stats";
+    MIGRATE_BEGIN = 302, "domain-migrate-begin";
+    MIGRATE_PREPARE = 303, "domain-migrate-prepare";
+    MIGRATE_PERFORM = 305, "domain-migrate-perform";
+    MIGRATE_FINISH = 306, "domain-migrate-finish";
+    MIGRATE_CONFIRM = 307, "domain-migrate-confirm";
     REGISTER_EVENT = 316, "register-event";
     FREEZE = 335, "domain-fs-freeze";
     THAW = 336, "domain-fs-thaw";
     SET_TIME = 338, "domain-set-time";
+    GET_DOMAIN_CAPABILITIES = 342, "domain-capabilities";
     DEFINE = 350, "domain-define";
     INTERFACE_ADDRESSES = 353, "domain-interface-addresses";
+    MIGRATE_START_POST_COPY = 364, "domain-migrate-start-post-copy";
     GUEST_INFO = 418, "domain-get-guest-info";
 }
 
@@ -69,6 +78,7 @@ pub(crate) mod events {
     pub(crate) const DEVICE_REMOVED: i32 = 333;
     pub(crate) const AGENT_LIFECYCLE: i32 = 348;
     pub(crate) const DEVICE_ADDED: i32 = 354;
+    pub(crate) const MIGRATION_ITERATION: i32 = 359;
     pub(crate) const JOB_COMPLETED: i32 = 363;
 }
 

@@ -90,7 +90,12 @@ impl Encoder {
 
     /// A string.
     pub fn string(self, value: &str) -> Self {
-        self.u32(u32::try_from(value.len()).unwrap_or(u32::MAX)).fixed(value.as_bytes())
+        self.bytes(value.as_bytes())
+    }
+
+    /// Bytes with their number.
+    pub fn bytes(self, value: &[u8]) -> Self {
+        self.u32(u32::try_from(value.len()).unwrap_or(u32::MAX)).fixed(value)
     }
 
     /// A value that may be absent.
@@ -170,6 +175,14 @@ impl Decoder {
         let text = std::str::from_utf8(self.take(length)?).map(str::to_owned).map_err(|_| XdrError::NotUtf8)?;
         self.take(padding(length))?;
         Ok(text)
+    }
+
+    /// At most `limit` bytes with their number.
+    pub fn bytes(&mut self, limit: usize) -> Result<Vec<u8>, XdrError> {
+        let length = self.length(limit)?;
+        let bytes = self.take(length)?.to_vec();
+        self.take(padding(length))?;
+        Ok(bytes)
     }
 
     /// A value that may be absent.

@@ -22,6 +22,8 @@ pub struct Description {
     pub interfaces: Vec<DomainInterface>,
     /// Disks: the VMI's volume and `vda`.
     pub disks: Vec<(String, String)>,
+    /// Those of them (`vda`) that the guest can only read.
+    pub read_only: Vec<String>,
     /// The agent holds its end of the channel.
     pub agent_connected: bool,
 }
@@ -34,6 +36,7 @@ struct Device {
     mac: Option<String>,
     queues: Option<u32>,
     link_down: bool,
+    read_only: bool,
     agent_connected: bool,
 }
 
@@ -94,6 +97,7 @@ impl Description {
                     && attribute(element, "state")?.as_deref() == Some("connected");
             }
             ["domain", "devices", _, "target"] => device.target = attribute(element, "dev")?,
+            ["domain", "devices", "disk", "readonly"] => device.read_only = true,
             ["domain", "devices", "interface", "mac"] => device.mac = attribute(element, "address")?,
             ["domain", "devices", "interface", "driver"] => {
                 device.queues = attribute(element, "queues")?.and_then(|queues| queues.parse().ok());
@@ -110,7 +114,9 @@ impl Description {
         if is(path, &["domain", "devices", "interface"]) {
             self.interfaces.extend(std::mem::take(device).interface());
         } else if is(path, &["domain", "devices", "disk"]) {
-            self.disks.extend(std::mem::take(device).disk());
+            let device = std::mem::take(device);
+            self.read_only.extend(device.target.clone().filter(|_| device.read_only));
+            self.disks.extend(device.disk());
         } else if is(path, &["domain", "devices", "channel"]) {
             self.agent_connected |= std::mem::take(device).agent_connected;
         }
@@ -177,7 +183,7 @@ mod tests {
       <target dev='vda' bus='virtio'/>
       <alias name='ua-rootdisk'/>
     </disk>
-    <disk type='file' device='cdrom'><target dev='sda'/><alias name='sata0-0-0'/></disk>
+    <disk type='file' device='cdrom'><target dev='sda'/><readonly/><alias name='sata0-0-0'/></disk>
     <controller type='usb' index='0' model='none'><alias name='usb'/></controller>
     <interface type='ethernet'>
       <mac address='52:54:00:12:34:56'/><target dev='tap0' managed='no'/><model type='virtio-non-transitional'/>
@@ -201,6 +207,7 @@ mod tests {
         assert!(description.emulated && description.agent_connected);
         assert_eq!(description.memory, Some(96 << 20));
         assert_eq!(description.disks, [("rootdisk".to_owned(), "vda".to_owned())]);
+        assert_eq!(description.read_only, ["sda"]);
         let interface = |name: &str, mac: &str, tap: &str, queues, link_up| DomainInterface {
             name: name.to_owned(),
             mac: mac.to_owned(),

@@ -4,13 +4,15 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ferrovirt_handover::TargetStage;
 use ferrovirt_launcher_rpc::messages::{FinalWords, OffReason};
+use ferrovirt_launcher_rpc::migration::{MigrationReport, Stage};
 use ferrovirt_libvirt::Shutdown;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::guest::Guest;
 use crate::life::Life;
-use crate::operations;
+use crate::{migration, operations};
 
 /// Between presses of the power button. Guests overlook it while they boot, and some want it twice.
 const BUTTON_INTERVAL: Duration = Duration::from_secs(5);
@@ -26,6 +28,7 @@ pub async fn bring_about(guest: Arc<Guest>) {
     let mut deadlines = guest.deadline();
     let first = deadlines.wait_for(Option::is_some).await.ok().and_then(|deadline| *deadline);
     let Some(mut deadline) = first else { return };
+    wait_for_move(&guest, deadline).await;
     while Instant::now() < deadline {
         press_button(&guest).await;
         let next = (Instant::now() + BUTTON_INTERVAL).min(deadline);
@@ -51,6 +54,15 @@ pub async fn bring_about(guest: Arc<Guest>) {
     }
 }
 
+/// A guest that is on its way is called back first: libvirt presses no buttons meanwhile.
+async fn wait_for_move(guest: &Guest, deadline: Instant) {
+    let mut reports = guest.watch();
+    let is_settled = reports.wait_for(|report| !migration::is_leaving(report.migration.as_ref()));
+    if timeout_at(deadline, is_settled).await.is_err() {
+        tracing::warn!("the move could not be called off in time");
+    }
+}
+
 async fn press_button(guest: &Guest) {
     match guest.alive() {
         Ok((libvirt, domain)) => {
@@ -68,25 +80,46 @@ async fn press_button(guest: &Guest) {
 }
 
 /// Waits for the guest's end, and then for the handler to note it.
+///
+/// A copy whose guest may run elsewhere waits for the word about that, whatever became of it, unless the pod is told to end: then it is
+/// said that nobody knows, and the word comes from the other side.
 pub async fn wait(guest: &Guest) -> OffReason {
-    let mut reports = guest.watch();
+    let (mut reports, mut deadlines) = (guest.watch(), guest.deadline());
     let reason = loop {
-        if let Some(reason) = guest.life().ended() {
-            break reason;
+        let (ended, is_told) = (guest.life().ended(), deadlines.borrow().is_some());
+        match ended {
+            _ if guest.is_in_doubt() && is_told => return OffReason::Unknown,
+            Some(reason) if !guest.is_in_doubt() => break reason,
+            _ => {}
         }
-        if reports.changed().await.is_err() {
+        let is_over = tokio::select! {
+            changed = reports.changed() => changed.is_err(),
+            changed = deadlines.changed() => changed.is_err(),
+        };
+        if is_over {
             break OffReason::Unknown;
         }
     };
+    // Nobody is asked about a guest that lives elsewhere, and a target that is told to end has said all that matters.
+    let is_told = deadlines.borrow().is_some();
+    if reason == OffReason::Migrated || is_told && has_never_run(guest.report().migration.as_ref()) {
+        return reason;
+    }
     if timeout(DONE_PATIENCE, guest.done.notified()).await.is_err() {
         tracing::warn!("no handler took note of the guest's end");
     }
     reason
 }
 
+fn has_never_run(newest: Option<&MigrationReport>) -> bool {
+    matches!(newest.map(|report| &report.stage), Some(Stage::Target(TargetStage::Never(_))))
+}
+
 /// The last words about this end.
-pub fn final_words(reason: OffReason) -> FinalWords {
+pub fn final_words(reason: OffReason, newest: Option<MigrationReport>) -> FinalWords {
     let message = match reason {
+        _ if migration::is_in_doubt(newest.as_ref()) => "the launcher was told to end while the guest changed hands",
+        _ if has_never_run(newest.as_ref()) => "the guest did not move here",
         OffReason::Shutdown => "the guest powered off",
         OffReason::Destroyed => "the guest was killed on request, or because it did not power off in time",
         OffReason::Crashed => "QEMU ended unexpectedly or was killed: see the log of this container",
@@ -96,7 +129,7 @@ pub fn final_words(reason: OffReason) -> FinalWords {
         OffReason::Failed => "the launcher was told to end before the guest was started",
         OffReason::Unknown => "the guest ended and libvirt does not say why",
     };
-    FinalWords { reason, message: message.to_owned(), migration: None }
+    FinalWords { reason, message: message.to_owned(), migration: newest }
 }
 
 /// Leaves the last words where Kubernetes shows them; without such a file, in the log only.

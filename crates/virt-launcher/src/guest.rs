@@ -6,7 +6,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrovirt_launcher_rpc::messages::{AgentFilesystem, AgentReport, AgentUser, DomainReport};
+use ferrovirt_launcher_rpc::messages::{
+    AgentFilesystem, AgentReport, AgentUser, DomainReport, DomainState, PauseReason,
+};
+use ferrovirt_launcher_rpc::migration::MigrationReport;
 use ferrovirt_libvirt::{Connection, Domain};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -15,6 +18,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::description::Description;
 use crate::life::Life;
+use crate::migration;
 use crate::refusal::Refused;
 
 /// How long a start waits for libvirt. It takes a second, or ten on a busy node without a capability cache.
@@ -84,10 +88,34 @@ impl Guest {
     pub fn change<T>(&self, change: impl FnOnce(&mut Life) -> T) -> T {
         let mut life = self.life.lock();
         let answer = change(&mut life);
-        let state = life.state();
         // Published under the lock, so that reports appear in the order of changes.
-        self.publish(|report| report.state = state);
+        self.publish(|report| report.state = told(&life, report.migration.as_ref()));
         answer
+    }
+
+    /// Where the newest move is.
+    pub fn set_move(&self, newest: MigrationReport) {
+        self.change_with_move(newest, |_| ());
+    }
+
+    /// Where the newest move is, and what that means for the life, in one report.
+    pub fn change_with_move(&self, newest: MigrationReport, change: impl FnOnce(&mut Life)) {
+        let mut life = self.life.lock();
+        change(&mut life);
+        self.publish(|report| {
+            report.state = told(&life, Some(&newest));
+            report.migration = Some(newest);
+        });
+    }
+
+    /// The guest is on its way to another launcher, or may be there already.
+    pub fn is_leaving(&self) -> bool {
+        migration::is_leaving(self.report.borrow().migration.as_ref())
+    }
+
+    /// The guest may run somewhere else by now.
+    pub fn is_in_doubt(&self) -> bool {
+        migration::is_in_doubt(self.report.borrow().migration.as_ref())
     }
 
     /// Looks at the life.
@@ -216,6 +244,14 @@ impl Guest {
     }
 }
 
+/// The state for the handler. The end of a copy that stands still is not the guest's end while it may run elsewhere.
+fn told(life: &Life, newest: Option<&MigrationReport>) -> DomainState {
+    match life.state() {
+        DomainState::Off(_) if migration::is_in_doubt(newest) => DomainState::Paused(PauseReason::Migration),
+        state => state,
+    }
+}
+
 #[cfg(test)]
 pub(crate) fn for_tests() -> Arc<Guest> {
     Guest::new(Identity {
@@ -228,8 +264,6 @@ pub(crate) fn for_tests() -> Arc<Guest> {
 
 #[cfg(test)]
 mod tests {
-    use ferrovirt_launcher_rpc::messages::DomainState;
-
     use super::*;
 
     #[tokio::test]

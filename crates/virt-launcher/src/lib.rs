@@ -24,6 +24,7 @@ pub mod ending;
 pub mod follow;
 pub mod guest;
 pub mod life;
+pub mod migration;
 pub mod operations;
 pub mod reaper;
 pub mod refusal;

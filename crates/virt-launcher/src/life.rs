@@ -49,6 +49,8 @@ pub struct Life {
     panicked: bool,
     /// QEMU got a signal that was not ours.
     signalled: bool,
+    /// Its copy here is being ended because of a move.
+    leaving: Option<OffReason>,
 }
 
 impl Life {
@@ -142,6 +144,18 @@ impl Life {
         }
     }
 
+    /// The copy here is about to be ended: the guest runs elsewhere, or may have and is lost.
+    pub fn leave(&mut self, reason: OffReason) {
+        self.leaving = Some(reason);
+    }
+
+    /// The copy here is gone.
+    pub fn left(&mut self) {
+        if let Some(reason) = self.leaving {
+            self.phase = Phase::Off(reason);
+        }
+    }
+
     /// libvirt does not know the domain any more.
     pub fn vanished(&mut self) {
         if self.is_alive() {
@@ -193,6 +207,9 @@ impl Life {
     }
 
     fn off(&self, detail: StoppedDetail) -> Option<OffReason> {
+        if self.leaving.is_some() {
+            return self.leaving;
+        }
         Some(match detail {
             _ if self.panicked => OffReason::Panicked,
             StoppedDetail::Shutdown if self.signalled => self.violent_end(),
@@ -208,7 +225,13 @@ impl Life {
     }
 
     fn violent_end(&self) -> OffReason {
-        if self.killed { OffReason::Destroyed } else { OffReason::Crashed }
+        if let Some(reason) = self.leaving {
+            reason
+        } else if self.killed {
+            OffReason::Destroyed
+        } else {
+            OffReason::Crashed
+        }
     }
 }
 
@@ -378,6 +401,22 @@ mod tests {
         let mut life = Life::default();
         life.give_up();
         assert_eq!((life.ended(), life.ended_as_asked()), (Some(OffReason::Failed), false));
+    }
+
+    #[test]
+    fn a_guest_that_moved_away_ended_as_asked_however_its_copy_ended() {
+        let mut life = running();
+        life.leave(OffReason::Migrated);
+        assert_eq!(life.state(), DomainState::Running);
+        assert_eq!(end(life.clone(), StoppedDetail::Destroyed), (DomainState::Off(OffReason::Migrated), true));
+        life.left();
+        assert_eq!((life.ended(), life.ended_as_asked()), (Some(OffReason::Migrated), true));
+        // QEMU had died before anybody knew that the guest runs elsewhere.
+        let mut life = running();
+        life.vanished();
+        life.leave(OffReason::Migrated);
+        life.left();
+        assert_eq!(life.ended(), Some(OffReason::Migrated));
     }
 
     #[derive(Debug, Clone, Copy)]

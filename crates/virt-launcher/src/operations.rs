@@ -44,6 +44,13 @@ async fn observe(guest: &Guest, libvirt: &Connection, domain: &Domain) -> Result
     Ok(())
 }
 
+/// A guest that stood still during a move has a clock that is late.
+pub fn clock_after_move(guest: &Guest, libvirt: &Connection, domain: &Domain) {
+    if guest.report().agent.connected {
+        guest.run(CLOCK, set_clock(libvirt.clone(), domain.clone()));
+    }
+}
+
 async fn set_clock(libvirt: Connection, domain: Domain) {
     for _ in 0..CLOCK_TRIES {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -71,6 +71,15 @@ pub enum Refused {
         /// Why.
         source: std::io::Error,
     },
+    /// The move is over, was never heard of, or is not ready.
+    #[error("there is no move {0:?} here that wants connections")]
+    NoMove(String),
+    /// One move at a time.
+    #[error("the move {0} is on its way")]
+    OtherMove(String),
+    /// A descriptor needs an upgrade.
+    #[error("this call needs the headers \"Connection: Upgrade\" and \"Upgrade: descriptor\"")]
+    NoDescriptorUpgrade,
     /// A stream needs an upgrade.
     #[error("this call needs the headers \"Connection: Upgrade\" and \"Upgrade: plain\"")]
     NoUpgrade,
@@ -107,7 +116,9 @@ impl Refused {
             Self::Libvirt(error) if error.is_agent() => (StatusCode::BAD_GATEWAY, "AgentFailed"),
             Self::Libvirt(_) => (StatusCode::INTERNAL_SERVER_ERROR, "LibvirtFailed"),
             Self::Socket { .. } => (StatusCode::SERVICE_UNAVAILABLE, "NoSocket"),
-            Self::NoUpgrade => (StatusCode::UPGRADE_REQUIRED, "NoUpgrade"),
+            Self::NoMove(_) => (StatusCode::NOT_FOUND, "NoMove"),
+            Self::OtherMove(_) => (StatusCode::CONFLICT, "OtherMove"),
+            Self::NoUpgrade | Self::NoDescriptorUpgrade => (StatusCode::UPGRADE_REQUIRED, "NoUpgrade"),
             Self::NoSerialLog(_) => (StatusCode::CONFLICT, "NoSerialLog"),
             Self::TooManyViewers(_) => (StatusCode::CONFLICT, "TooManyViewers"),
         }

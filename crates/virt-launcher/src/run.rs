@@ -11,6 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::daemon::{Daemon, supervise};
 use crate::guest::{Guest, Identity};
+use crate::migration::Moves;
 use crate::reaper::Children;
 use crate::server::Server;
 use crate::start::Starter;
@@ -39,13 +40,14 @@ pub async fn run(identity: Identity) -> anyhow::Result<ExitCode> {
     std::fs::create_dir_all(paths::SOCKETS).with_context(|| format!("{} cannot be made", paths::SOCKETS))?;
     let socket = Path::new(paths::SOCKETS).join(paths::LAUNCHER_SOCKET);
     let listener = Server::listen(&socket).with_context(|| format!("{} cannot be made", socket.display()))?;
+    let moves = Moves::new(guest.clone(), children.clone());
     let starter = Arc::new(Starter::new(guest.clone(), children));
-    tokio::spawn(Server::new(guest.clone(), starter).serve(listener));
+    tokio::spawn(Server::new(guest.clone(), starter, moves).serve(listener));
     let Identity { uid, name, namespace, .. } = &guest.identity;
     tracing::info!(uid, name, namespace, "virt-launcher is ready");
 
     let reason = ending::wait(&guest).await;
-    ending::speak(&ending::final_words(reason));
+    ending::speak(&ending::final_words(reason, guest.report().migration));
     Ok(if guest.life().ended_as_asked() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

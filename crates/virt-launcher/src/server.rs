@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ferrovirt_launcher_rpc::messages::{DomainReport, FreezeRequest, PROTOCOL, ShutdownRequest, StartRequest, Version};
+use ferrovirt_launcher_rpc::migration::TargetRequest;
 use ferrovirt_launcher_rpc::paths;
 use futures::stream;
 use http::{Method, Request, Response, StatusCode, header};
@@ -22,6 +23,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
 
 use crate::guest::Guest;
+use crate::migration::Moves;
 use crate::refusal::Refused;
 use crate::serial_log::View;
 use crate::start::Starter;
@@ -45,14 +47,15 @@ pub type Answer = Response<Body>;
 pub struct Server {
     guest: Arc<Guest>,
     starter: Arc<Starter>,
+    moves: Arc<Moves>,
     /// Seats for those who watch the console.
     viewers: Arc<Semaphore>,
 }
 
 impl Server {
     /// Serves requests about `guest`.
-    pub fn new(guest: Arc<Guest>, starter: Arc<Starter>) -> Arc<Self> {
-        Arc::new(Self { guest, starter, viewers: Arc::new(Semaphore::new(VIEWERS)) })
+    pub fn new(guest: Arc<Guest>, starter: Arc<Starter>, moves: Arc<Moves>) -> Arc<Self> {
+        Arc::new(Self { guest, starter, moves, viewers: Arc::new(Semaphore::new(VIEWERS)) })
     }
 
     /// Makes the socket. One that is left from before is replaced.
@@ -121,6 +124,13 @@ impl Server {
                 None => streams::upgrade(guest, paths::serial_socket(&guest.identity.uid), request).await,
             },
             (&Method::GET, "vnc") => streams::upgrade(guest, paths::vnc_socket(&guest.identity.uid), request).await,
+            (&Method::PUT, "migration/target") => self.expect(request).await,
+            (&Method::PUT, "migration/source") => {
+                self.moves.begin(read_json(request).await?)?;
+                Ok(no_content())
+            }
+            (&Method::GET, "migration/outgoing") => self.moves.outgoing(request).await,
+            (&Method::GET, "migration/incoming") => self.moves.incoming(request).await,
             (&Method::POST, order) => {
                 let order = order.to_owned();
                 self.order(&order, request).await?;
@@ -144,6 +154,14 @@ impl Server {
             }
             "done" => {
                 guest.done.notify_one();
+                Ok(())
+            }
+            "migration/cancel" => {
+                self.moves.cancel(read_json(request).await?);
+                Ok(())
+            }
+            "migration/verdict" => {
+                self.moves.judge(&read_json(request).await?);
                 Ok(())
             }
             "pause" => operations::pause(guest).await,
@@ -179,6 +197,15 @@ impl Server {
         libvirt.capabilities().await?;
         let archive = archive::pack(&daemon::capability_directory())?;
         Ok(bytes("application/x-tar", archive))
+    }
+
+    /// In a task of its own: a handler that goes away does not stop it half way.
+    async fn expect(&self, request: Request<Incoming>) -> Result<Answer, Refused> {
+        let wish: TargetRequest = read_json(request).await?;
+        let moves = self.moves.clone();
+        let ready = tokio::spawn(async move { moves.expect(wish).await });
+        ready.await.map_err(|error| Refused::DiskHelper(error.to_string()))??;
+        Ok(no_content())
     }
 
     /// In a task of its own: a handler that goes away does not stop a start half way.

@@ -56,7 +56,7 @@ impl Starter {
 
     async fn attempt(&self, request: &StartRequest) -> Result<(), Refused> {
         let guest = &self.guest;
-        make_directories(request)?;
+        make_directories(&request.uid, &request.name)?;
         // libvirt starts while disks are made.
         let (prepared, libvirt) =
             tokio::join!(disks::prepare(&self.children, &request.disks), guest.wait_for_libvirt());
@@ -109,17 +109,18 @@ impl Starter {
     }
 }
 
-fn make_directories(request: &StartRequest) -> Result<(), Refused> {
-    let nvram = paths::nvram(&request.name);
+/// Makes the directories of the guest's sockets and EFI variables.
+pub fn make_directories(uid: &str, name: &str) -> Result<(), Refused> {
+    let nvram = paths::nvram(name);
     let nvram = Path::new(&nvram).parent().map(|path| path.to_string_lossy().into_owned());
-    for path in [Some(paths::guest_directory(&request.uid)), nvram].into_iter().flatten() {
+    for path in [Some(paths::guest_directory(uid)), nvram].into_iter().flatten() {
         std::fs::create_dir_all(&path).map_err(|source| Refused::Directory { path, source })?;
     }
     Ok(())
 }
 
 /// A server that fails is tried again: its bridge may come later, and a guest without DHCP is better than none.
-fn serve_dhcp(guest: &Guest, server: &DhcpServer) {
+pub fn serve_dhcp(guest: &Guest, server: &DhcpServer) {
     let server = server.clone();
     guest.run(format!("dhcp {}", server.device), async move {
         loop {

@@ -1,5 +1,9 @@
 //! A launcher in namespaces of its own, and its handler's end of the socket.
 
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+pub(crate) mod between;
+
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
@@ -22,17 +26,27 @@ use tokio::time::{sleep, timeout};
 
 /// The guest's uid.
 pub(crate) const UID: &str = "0f5a1d6c-8a3e-4b7c-9d55-2f1e0c9b7a66";
-const NAME: &str = "default_guest";
+/// The domain's name.
+pub(crate) const NAME: &str = "default_guest";
 const PATIENCE: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(10);
 
-/// Waits for a byte on the serial port and echoes it; `o` powers off through ACPI, `p` panics through pvpanic.
-const BOOT_SECTOR: [u8; 40] = [
-    0xBA, 0xFD, 0x03, 0xEC, 0xA8, 0x01, 0x74, 0xF8, // until (in 0x3fd) & 1
-    0xBA, 0xF8, 0x03, 0xEC, 0xEE, // al = in 0x3f8; out 0x3f8, al
-    0x3C, b'o', 0x74, 0x06, 0x3C, b'p', 0x74, 0x0B, 0xEB, 0xE9, // branch, or again
-    0xBA, 0x04, 0x06, 0xB8, 0x00, 0x20, 0xEF, 0xEB, 0xE0, // out 0x604, 0x2000
-    0xBA, 0x05, 0x05, 0xB0, 0x01, 0xEE, 0xEB, 0xD8, // out 0x505, 1
+/// Waits for a byte on the serial port and echoes it. `o` powers off through ACPI, `p` panics through pvpanic, `n` is answered by the next
+/// letter of the alphabet, and `d` makes it write 512 KiB of memory all the time, or not any more.
+const BOOT_SECTOR: [u8; 89] = [
+    0xB3, 0x40, 0x30, 0xFF, 0xFC, // bl = '@'; bh = 0; cld
+    0x84, 0xFF, 0x74, 0x19, // again: if bh == 0, poll
+    0xB8, 0x00, 0x10, 0x8E, 0xC0, 0x50, 0x31, 0xFF, // for es in 0x1000, 0x2000, …, 0x8000:
+    0xB9, 0x00, 0x80, 0x89, 0xF0, 0xF3, 0xAB, 0x46, 0x58, //   64 KiB = si; si += 1
+    0x05, 0x00, 0x10, 0x3D, 0x00, 0x90, 0x75, 0xEA, //
+    0xBA, 0xFD, 0x03, 0xEC, 0xA8, 0x01, 0x74, 0xDB, // poll: until (in 0x3fd) & 1, again
+    0xBA, 0xF8, 0x03, 0xEC, // al = in 0x3f8
+    0x3C, b'n', 0x75, 0x04, 0xFE, 0xC3, 0x88, 0xD8, // 'n': al = bl += 1
+    0x3C, b'd', 0x75, 0x03, 0x80, 0xF7, 0x01, // 'd': bh ^= 1
+    0xEE, // out 0x3f8, al
+    0x3C, b'o', 0x74, 0x06, 0x3C, b'p', 0x74, 0x0B, 0xEB, 0xBD, // branch, or again
+    0xBA, 0x04, 0x06, 0xB8, 0x00, 0x20, 0xEF, 0xEB, 0xB4, // out 0x604, 0x2000
+    0xBA, 0x05, 0x05, 0xB0, 0x01, 0xEE, 0xEB, 0xAC, // out 0x505, 1
 ];
 
 /// A start of the guest.
@@ -106,7 +120,7 @@ impl Pod {
         PathBuf::from(format!("/proc/{}/root{path}", self.launcher))
     }
 
-    fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.file(&format!("{}/{}", paths::SOCKETS, paths::LAUNCHER_SOCKET))
     }
 
@@ -160,6 +174,21 @@ impl Pod {
         self.put("domain", &serde_json::to_vec(request).unwrap()).await.unwrap_err()
     }
 
+    /// The report, once it is as wanted.
+    pub(crate) async fn until(&self, what: &str, is_wanted: impl Fn(&DomainReport) -> bool) -> DomainReport {
+        let mut events = self.events().await;
+        let wanted = async {
+            loop {
+                match events.read().await {
+                    Some(report) if is_wanted(&report) => return report,
+                    Some(_) => {}
+                    None => panic!("the launcher ended before {what}"),
+                }
+            }
+        };
+        timeout(PATIENCE, wanted).await.unwrap_or_else(|_| panic!("{what} does not come"))
+    }
+
     /// Follows the reports.
     pub(crate) async fn events(&self) -> Events {
         Events { body: self.open("GET", "events", &[], false).await.into_body(), text: String::new() }
@@ -188,6 +217,21 @@ impl Pod {
             }
         };
         timeout(PATIENCE, answered).await.expect("the guest answers on its console");
+    }
+
+    /// The guest's answer to a byte: one that it gives once for each question.
+    pub(crate) async fn ask(&self, console: &mut TokioIo<Upgraded>, question: u8) -> u8 {
+        let answered = async {
+            console.write_all(&[question]).await.unwrap();
+            loop {
+                // An echo of before may come late.
+                match console.read_u8().await.unwrap() {
+                    b'#' => {}
+                    answer => return answer,
+                }
+            }
+        };
+        timeout(PATIENCE, answered).await.expect("the guest answers on its console")
     }
 
     /// The guest goes on where it was paused, on the same console.

@@ -1,0 +1,481 @@
+//! The source's side of a move: the machine of `ferrovirt_handover` decides, this does.
+//!
+//! One task per move. Sending runs beside it; everything else happens one after the other, in the order in which the machine wants it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrovirt_handover::{Outcome, Source, SourceAction, SourceInput, SourceStage, ToTarget};
+use ferrovirt_launcher_rpc::messages::OffReason;
+use ferrovirt_launcher_rpc::migration::{
+    Channel, Line, MigrationReport, Mode, Offer, Options, Progress, SourceRequest, Stage,
+};
+use ferrovirt_libvirt::migration::{Parameters, Verdict, flags};
+use ferrovirt_libvirt::{Connection, Destroy, Domain, Error, PausedReason, State};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::sleep;
+
+use super::descriptors::{self, Outbox, Side};
+use super::link::{self, Heard, Link};
+use super::monitor::{self, Told};
+use crate::description::Description;
+use crate::guest::Guest;
+use crate::life::Life;
+
+/// Between tries of what has to work in the end.
+const RETRY: Duration = Duration::from_millis(500);
+/// Between links of a source in doubt.
+const LINK_PAUSE: Duration = Duration::from_secs(1);
+/// libvirt compresses memory on several connections from this version on.
+const COMPRESSION_SINCE: u64 = 9_001_000;
+
+/// What the task hears.
+#[derive(Debug)]
+pub enum Event {
+    /// For the machine.
+    Input(SourceInput),
+    /// Everything was sent; libvirt's cookie.
+    Copied(Vec<u8>),
+    /// The link.
+    Link(Heard),
+    /// The monitor.
+    Monitor(Told),
+}
+
+impl From<Heard> for Event {
+    fn from(heard: Heard) -> Self {
+        Self::Link(heard)
+    }
+}
+
+/// A move that began here.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// The migration's UID.
+    pub id: String,
+    /// Connections for the handler.
+    pub outbox: Arc<Outbox>,
+    inbox: UnboundedSender<Event>,
+    task: JoinHandle<()>,
+}
+
+impl Outgoing {
+    /// Begins a move; it waits for the one before it to be tidied up.
+    pub fn begin(guest: Arc<Guest>, request: SourceRequest, before: Option<Self>) -> Self {
+        let (inbox, events) = mpsc::unbounded_channel();
+        let (connections, outbox) = Outbox::new();
+        let id = request.id.clone();
+        let (machine, actions) = Source::begin();
+        let driver = Driver {
+            guest,
+            request,
+            machine,
+            inbox: inbox.clone(),
+            connections,
+            link: None,
+            links: 0,
+            terms: None,
+            cookie: Vec::new(),
+            copy: None,
+            mode: Mode::default(),
+            progress: None,
+        };
+        driver.publish();
+        let task = tokio::spawn(async move {
+            if let Some(before) = before {
+                let _ = before.task.await;
+            }
+            driver.run(actions, events).await;
+        });
+        Self { id, outbox: Arc::new(outbox), inbox, task }
+    }
+
+    /// Tells the machine something. A move that is over does not listen any more.
+    pub fn tell(&self, input: SourceInput) {
+        let _ = self.inbox.send(Event::Input(input));
+    }
+}
+
+/// What libvirt was told at the beginning.
+#[derive(Debug, Clone)]
+struct Terms {
+    flags: u32,
+    disks: Vec<String>,
+    connections: u32,
+    compression: bool,
+    /// The guest was paused before the move.
+    was_paused: bool,
+    /// libvirt's cookie for the target.
+    cookie: Vec<u8>,
+}
+
+struct Driver {
+    guest: Arc<Guest>,
+    request: SourceRequest,
+    machine: Source,
+    inbox: UnboundedSender<Event>,
+    connections: UnboundedSender<descriptors::Outgoing>,
+    link: Option<Link>,
+    links: u64,
+    /// Set once libvirt has begun.
+    terms: Option<Terms>,
+    /// The newest cookie of the other side, or of our own sending.
+    cookie: Vec<u8>,
+    copy: Option<Tasks>,
+    mode: Mode,
+    progress: Option<Progress>,
+}
+
+/// Tasks that end together.
+#[derive(Debug, Default)]
+struct Tasks(Vec<AbortHandle>);
+
+impl Tasks {
+    fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.push(tokio::spawn(task).abort_handle());
+    }
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.0.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl Driver {
+    async fn run(mut self, actions: Vec<SourceAction>, mut events: UnboundedReceiver<Event>) {
+        let mut tasks = Tasks::default();
+        tasks.spawn(cancel_at_the_end(self.guest.clone(), self.inbox.clone()));
+        self.act(actions).await;
+        while !self.machine.is_over() {
+            let Some(event) = events.recv().await else { return };
+            let Some(input) = self.understand(event) else { continue };
+            tracing::info!(id = self.request.id, ?input, stage = ?self.machine.stage(), "the move");
+            let actions = self.machine.on(input);
+            self.publish();
+            self.act(actions).await;
+        }
+        tracing::info!(id = self.request.id, stage = ?self.machine.stage(), "the move is over");
+    }
+
+    /// What an event means to the machine, if anything.
+    fn understand(&mut self, event: Event) -> Option<SourceInput> {
+        match event {
+            Event::Input(input) => {
+                if let SourceInput::CopyFailed(_) = input {
+                    self.copy = None;
+                }
+                Some(input)
+            }
+            Event::Copied(cookie) => {
+                self.copy = None;
+                self.cookie = cookie;
+                Some(SourceInput::Copied)
+            }
+            Event::Link(Heard::Line(number, Line::Target { word, cookie })) if self.is_current(number) => {
+                if cookie.is_some() {
+                    self.cookie = link::decode(cookie.as_deref());
+                }
+                Some(SourceInput::Heard(word))
+            }
+            Event::Link(Heard::Line(number, _) | Heard::Cut(number)) if self.is_current(number) => {
+                self.link = None;
+                Some(SourceInput::LinkLost)
+            }
+            Event::Link(_) => None,
+            Event::Monitor(Told::Progress(mode, progress)) => {
+                self.mode = mode;
+                self.progress = Some(*progress);
+                self.publish();
+                None
+            }
+            Event::Monitor(Told::GiveUp(reason)) => Some(SourceInput::Cancel(reason)),
+        }
+    }
+
+    fn is_current(&self, number: u64) -> bool {
+        self.link.as_ref().is_some_and(|link| link.number == number)
+    }
+
+    fn publish(&self) {
+        self.guest.set_move(MigrationReport {
+            id: self.request.id.clone(),
+            stage: Stage::Source(self.machine.stage().clone()),
+            mode: self.mode,
+            progress: self.progress.clone(),
+        });
+    }
+
+    fn tell_myself(&self, input: SourceInput) {
+        let _ = self.inbox.send(Event::Input(input));
+    }
+
+    async fn act(&mut self, actions: Vec<SourceAction>) {
+        for action in actions {
+            match action {
+                SourceAction::OpenLink => self.open_link().await,
+                SourceAction::Say(ToTarget::Prepare) => self.offer().await,
+                SourceAction::Say(word) => {
+                    let cookie = link::encode(&self.cookie);
+                    self.say(Line::Source { word, cookie, offer: None });
+                }
+                SourceAction::Copy => self.copy().await,
+                SourceAction::StopCopying => self.stop_copying(),
+                SourceAction::Resume => self.resume().await,
+                SourceAction::Release => self.release().await,
+            }
+        }
+    }
+
+    fn say(&self, line: Line) {
+        if let Some(link) = &self.link {
+            link.say(line);
+        }
+    }
+
+    async fn open_link(&mut self) {
+        if self.links > 0 {
+            sleep(LINK_PAUSE).await;
+        }
+        self.links += 1;
+        match descriptors::pair() {
+            Ok((ours, theirs)) => {
+                self.link = Some(Link::new(self.links, ours, self.inbox.clone()));
+                // Lines wait in the socket until the handlers have joined its other end with the target.
+                let _ = self.connections.send((Channel::Link, theirs));
+                self.tell_myself(SourceInput::Linked);
+            }
+            Err(error) => {
+                tracing::error!(%error, "there is no link");
+                self.tell_myself(SourceInput::LinkLost);
+            }
+        }
+    }
+
+    async fn offer(&mut self) {
+        match self.begin().await {
+            Ok(offer) => {
+                let cookie = self.terms.as_ref().and_then(|terms| link::encode(&terms.cookie));
+                self.say(Line::Source { word: ToTarget::Prepare, cookie, offer: Some(Box::new(offer)) });
+            }
+            Err(reason) => self.tell_myself(SourceInput::CopyFailed(reason)),
+        }
+    }
+
+    async fn begin(&mut self) -> Result<Offer, String> {
+        let text = |error: Error| error.to_string();
+        let (libvirt, domain) = self.guest.alive().map_err(|refused| refused.to_string())?;
+        let was_paused = matches!(libvirt.state(&domain).await.map_err(text)?, State::Paused(_));
+        let xml = libvirt.xml(&domain).await.map_err(text)?;
+        let description = Description::parse(&xml).map_err(|error| error.to_string())?;
+        let disks = copied_disks(&description, &self.request.copied_volumes)?;
+        let compression =
+            self.request.options.compression && libvirt.libvirt_version().await.map_err(text)? >= COMPRESSION_SINCE;
+        let mut terms = terms(&self.request.options, disks, compression, was_paused);
+        let (cookie, domain_xml) = libvirt
+            .migrate_begin(&domain, &terms.parameters(&self.request.options), terms.flags)
+            .await
+            .map_err(text)?;
+        terms.cookie = cookie;
+        let offer = Offer {
+            domain_xml,
+            flags: terms.flags & !flags::OF_SOURCE,
+            parallel_connections: terms.connections,
+            compression: terms.compression,
+            copied_disks: terms.disks.clone(),
+            paused: was_paused,
+        };
+        self.terms = Some(terms);
+        Ok(offer)
+    }
+
+    async fn copy(&mut self) {
+        let begun = self.guest.alive().map_err(|refused| refused.to_string()).and_then(|alive| {
+            let terms = self.terms.clone().ok_or("the move was not begun")?;
+            Ok((alive, terms))
+        });
+        let ((libvirt, domain), terms) = match begun {
+            Ok(begun) => begun,
+            Err(reason) => return self.tell_myself(SourceInput::CopyFailed(reason)),
+        };
+        if let Err(error) = self.listen(&terms) {
+            let reason = format!("the sockets for QEMU cannot be made: {error}");
+            return self.tell_myself(SourceInput::CopyFailed(reason));
+        }
+        let options = self.request.options.clone();
+        let first = super::policy::Policy::new(options.clone()).allowed_ms();
+        if let Err(error) = libvirt.set_max_downtime(&domain, first).await {
+            tracing::warn!(%error, "the allowed downtime could not be set");
+        }
+        let inbox = self.inbox.clone();
+        let watch = monitor::watch(libvirt.clone(), domain.clone(), options.clone(), move |told| {
+            let _ = inbox.send(Event::Monitor(told));
+        });
+        let (inbox, cookie) = (self.inbox.clone(), self.cookie.clone());
+        // Never stopped half way: libvirt would go on, and nobody would know.
+        tokio::spawn(async move {
+            let parameters = terms.parameters(&options);
+            let event = match libvirt.migrate_perform(&domain, &parameters, &cookie, terms.flags).await {
+                Ok(cookie) => Event::Copied(cookie),
+                Err(error) => Event::Input(SourceInput::CopyFailed(error.to_string())),
+            };
+            let _ = inbox.send(event);
+        });
+        if let Some(tasks) = &mut self.copy {
+            tasks.spawn(watch);
+        }
+    }
+
+    /// QEMU connects to sockets of ours; each connection goes to the handler.
+    fn listen(&mut self, terms: &Terms) -> std::io::Result<()> {
+        descriptors::make_room(Side::Source)?;
+        let mut tasks = Tasks::default();
+        let channels = [Some(Channel::Memory), (!terms.disks.is_empty()).then_some(Channel::Disks)];
+        for channel in channels.into_iter().flatten() {
+            let listener = descriptors::listen(channel)?;
+            tasks.spawn(descriptors::accept(listener, channel, self.connections.clone()));
+        }
+        self.copy = Some(tasks);
+        Ok(())
+    }
+
+    /// Asks libvirt to stop, until sending has ended.
+    fn stop_copying(&mut self) {
+        let (guest, Some(tasks)) = (self.guest.clone(), &mut self.copy) else { return };
+        tasks.spawn(async move {
+            loop {
+                if let Ok((libvirt, domain)) = guest.alive()
+                    && let Err(error) = libvirt.abort_job(&domain).await
+                {
+                    tracing::debug!(%error, "the copy could not be stopped yet");
+                }
+                sleep(RETRY).await;
+            }
+        });
+    }
+
+    /// Lets the guest run here again.
+    async fn resume(&mut self) {
+        (self.copy, self.link) = (None, None);
+        let Some(terms) = self.terms.clone() else { return };
+        while self.guest.life().is_alive() {
+            match self.try_to_resume(&terms).await {
+                Ok(()) => return,
+                Err(reason) => tracing::warn!(reason, "the guest does not go on yet"),
+            }
+            sleep(RETRY).await;
+        }
+    }
+
+    async fn try_to_resume(&self, terms: &Terms) -> Result<(), String> {
+        let (libvirt, domain) = self.guest.alive().map_err(|refused| refused.to_string())?;
+        let text = |error: Error| error.to_string();
+        if has_job(&libvirt, &domain).await.map_err(text)? {
+            // Sending may still go on if only our connection broke; once it has ended, libvirt waits for the last step.
+            let _ = libvirt.abort_job(&domain).await;
+            if let Err(error) = libvirt.migrate_confirm(&domain, &[], terms.flags, Verdict::Cancelled).await {
+                tracing::debug!(%error, "libvirt has forgotten the move already");
+            }
+        }
+        let state = libvirt.state(&domain).await.map_err(text)?;
+        let is_ours = matches!(state, State::Paused(PausedReason::Migration | PausedReason::Unknown));
+        if is_ours && !terms.was_paused {
+            libvirt.resume(&domain).await.map_err(text)?;
+        }
+        let state = libvirt.state(&domain).await.map_err(text)?;
+        self.guest.change(|life| life.observe(state));
+        if has_job(&libvirt, &domain).await.map_err(text)? {
+            return Err("libvirt is not done with the move".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Ends the copy here.
+    async fn release(&mut self) {
+        (self.copy, self.link) = (None, None);
+        let is_moved = *self.machine.stage() == SourceStage::Over(Outcome::Moved);
+        self.guest.change(|life| life.leave(if is_moved { OffReason::Migrated } else { OffReason::Unknown }));
+        while self.guest.life().is_alive() {
+            match self.try_to_release(is_moved).await {
+                Ok(()) => break,
+                Err(reason) => tracing::warn!(reason, "the copy here is not gone yet"),
+            }
+            sleep(RETRY).await;
+        }
+        self.guest.change(Life::left);
+    }
+
+    async fn try_to_release(&self, is_moved: bool) -> Result<(), String> {
+        let (libvirt, domain) = self.guest.alive().map_err(|refused| refused.to_string())?;
+        let flags = self.terms.as_ref().map_or(0, |terms| terms.flags);
+        if is_moved && libvirt.migrate_confirm(&domain, &self.cookie, flags, Verdict::Success).await.is_ok() {
+            return Ok(());
+        }
+        // libvirt has forgotten the move, or the target never told: the copy is ended like any other domain.
+        match libvirt.destroy(&domain, Destroy::Forced).await {
+            Ok(()) => Ok(()),
+            Err(error) if error.is_no_domain() || error.is_invalid_operation() => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// The launcher is told to end: the guest is not moved any more.
+async fn cancel_at_the_end(guest: Arc<Guest>, inbox: UnboundedSender<Event>) {
+    if guest.deadline().wait_for(Option::is_some).await.is_ok() {
+        let reason = "the guest is to end".to_owned();
+        let _ = inbox.send(Event::Input(SourceInput::Cancel(reason)));
+    }
+}
+
+async fn has_job(libvirt: &Connection, domain: &Domain) -> Result<bool, Error> {
+    Ok(libvirt.job_stats(domain).await?.0 != 0)
+}
+
+/// The disks of these volumes. What can only be read is made on the target, not copied.
+fn copied_disks(description: &Description, volumes: &[String]) -> Result<Vec<String>, String> {
+    let mut disks = Vec::new();
+    for volume in volumes {
+        let disk = description.disks.iter().find(|(name, _)| name == volume);
+        let (_, target) = disk.ok_or_else(|| format!("the domain has no disk for the volume {volume}"))?;
+        if !description.read_only.contains(target) {
+            disks.push(target.clone());
+        }
+    }
+    Ok(disks)
+}
+
+fn terms(options: &Options, disks: Vec<String>, compression: bool, was_paused: bool) -> Terms {
+    // QEMU cannot fetch memory over several connections.
+    let connections = if options.post_copy { 0 } else { options.parallel_connections };
+    let connections = if connections > 1 || compression { connections.max(2) } else { 0 };
+    let compression = compression && connections > 0;
+    let wishes = [
+        (!disks.is_empty(), flags::NON_SHARED_INC),
+        (was_paused, flags::PAUSED),
+        (options.auto_converge, flags::AUTO_CONVERGE),
+        (options.post_copy, flags::POSTCOPY),
+        (connections > 0, flags::PARALLEL),
+        (compression, flags::COMPRESSED),
+        // Which volumes are shared is known from their claims, and libvirt only guesses from the kind of file system.
+        (true, flags::UNSAFE),
+    ];
+    let always = flags::LIVE | flags::PERSIST_DEST | flags::CHANGE_PROTECTION;
+    let flags = wishes.iter().filter(|(wanted, _)| *wanted).fold(always, |all, (_, flag)| all | flag);
+    Terms { flags, disks, connections, compression, was_paused, cookie: Vec::new() }
+}
+
+impl Terms {
+    fn parameters(&self, options: &Options) -> Parameters {
+        Parameters {
+            memory_uri: Some(descriptors::uri(Side::Source, Channel::Memory)),
+            disks_uri: (!self.disks.is_empty()).then(|| descriptors::uri(Side::Source, Channel::Disks)),
+            disks: self.disks.clone(),
+            bandwidth: options.bandwidth.div_ceil(1 << 20),
+            connections: self.connections,
+            compression: self.compression.then(|| "zstd".to_owned()),
+            ..Parameters::default()
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Two launchers as two pods run them, with a real libvirt each, and a guest that moves between them.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod pod;
+
+use std::io::{Read, Seek, SeekFrom, Write};
+
+use ferrovirt_handover::{Outcome, SourceStage, TargetStage};
+use ferrovirt_launcher_rpc::disks::DiskTask;
+use ferrovirt_launcher_rpc::messages::{DomainReport, DomainState, OffReason};
+use ferrovirt_launcher_rpc::migration::{CancelRequest, Channel, Options, SourceRequest, Stage, TargetRequest};
+use ferrovirt_launcher_rpc::paths;
+use pod::between::Between;
+use pod::{NAME, Pod, UID, start_request};
+
+/// Where a disk says whose it is.
+const MARK_AT: u64 = 64 * 1024;
+const MARK: &[u8] = b"written at the source";
+
+fn stage(report: &DomainReport) -> Option<&Stage> {
+    report.migration.as_ref().map(|migration| &migration.stage)
+}
+
+fn at_source(report: &DomainReport) -> Option<&SourceStage> {
+    match stage(report) {
+        Some(Stage::Source(stage)) => Some(stage),
+        _ => None,
+    }
+}
+
+fn at_target(report: &DomainReport) -> Option<&TargetStage> {
+    match stage(report) {
+        Some(Stage::Target(stage)) => Some(stage),
+        _ => None,
+    }
+}
+
+fn mark(pod: &Pod) {
+    let mut disk = std::fs::OpenOptions::new().write(true).open(pod.file(&paths::volume_image("root"))).unwrap();
+    disk.seek(SeekFrom::Start(MARK_AT)).unwrap();
+    disk.write_all(MARK).unwrap();
+}
+
+fn is_marked(pod: &Pod) -> bool {
+    let mut disk = std::fs::File::open(pod.file(&paths::volume_image("root"))).unwrap();
+    disk.seek(SeekFrom::Start(MARK_AT)).unwrap();
+    let mut found = [0; MARK.len()];
+    disk.read_exact(&mut found).unwrap();
+    found == MARK
+}
+
+fn target_request(id: &str) -> TargetRequest {
+    let disks = vec![DiskTask::RawImage { volume: "root".into(), path: paths::volume_image("root"), create: None }];
+    TargetRequest { id: id.to_owned(), uid: UID.to_owned(), name: NAME.to_owned(), disks, dhcp: Vec::new() }
+}
+
+fn source_request(id: &str, options: Options) -> SourceRequest {
+    SourceRequest { id: id.to_owned(), options, copied_volumes: vec!["root".to_owned()] }
+}
+
+/// A target that waits.
+async fn target(id: &str) -> Pod {
+    let pod = Pod::start("30").await;
+    pod.put("migration/target", &serde_json::to_vec(&target_request(id)).unwrap()).await.unwrap();
+    let report = pod.get::<DomainReport>("domain").await;
+    assert_eq!(at_target(&report), Some(&TargetStage::Waiting));
+    pod
+}
+
+/// A source with a guest whose counter is at `A`.
+async fn source() -> Pod {
+    let pod = Pod::start("30").await;
+    mark(&pod);
+    assert_eq!(pod.start_guest(&start_request()).await.state, DomainState::Running);
+    let mut console = pod.stream("console").await;
+    pod.echo(&mut console).await;
+    assert_eq!(pod.ask(&mut console, b'n').await, b'A');
+    pod
+}
+
+async fn begin(source: &Pod, id: &str, options: Options) {
+    let request = serde_json::to_vec(&source_request(id, options)).unwrap();
+    source.put("migration/source", &request).await.unwrap();
+    // Asked again, nothing happens.
+    source.put("migration/source", &request).await.unwrap();
+}
+
+async fn cancel(pod: &Pod, id: &str) {
+    let request = CancelRequest { id: id.to_owned(), reason: "nobody wants it".to_owned() };
+    pod.checked("POST", "migration/cancel", &serde_json::to_vec(&request).unwrap()).await.unwrap();
+}
+
+/// So slow that it does not end before something happened to it.
+fn slow() -> Options {
+    Options { bandwidth: 1 << 20, ..Options::default() }
+}
+
+/// The source's guest runs on, and its counter goes on from `A`.
+async fn runs_on(source: &Pod, next: u8) {
+    source.until("the guest runs", |report| report.state == DomainState::Running).await;
+    let mut console = source.stream("console").await;
+    assert_eq!(source.ask(&mut console, b'n').await, next);
+}
+
+/// The target says that it never ran the guest, and ends.
+async fn never_ran(mut target: Pod) {
+    target.until("the target's vow", |report| matches!(at_target(report), Some(TargetStage::Never(_)))).await;
+    assert_eq!(target.qemus(), 0);
+    target.post("done").await.unwrap();
+    let (code, words) = target.end().await;
+    assert_eq!((code, words.reason), (1, OffReason::Failed));
+    assert!(matches!(words.migration.unwrap().stage, Stage::Target(TargetStage::Never(_))));
+}
+
+#[tokio::test]
+async fn a_guest_moves_there_and_back_with_its_disk() {
+    let mut here = source().await;
+    for (id, letter) in [("there", b'B'), ("back", b'C')] {
+        let there = target(id).await;
+        assert!(!is_marked(&there));
+        let between = Between::join(&here, &there, id);
+        begin(&here, id, Options::default()).await;
+        let report = there.until("the guest", |report| report.state == DomainState::Running).await;
+        assert_eq!(at_target(&report), Some(&TargetStage::Started));
+        let is_known = |report: &DomainReport| report.migration.as_ref().is_some_and(|it| it.progress.is_some());
+        let report = there.until("the figures", is_known).await;
+        assert!(report.migration.unwrap().progress.unwrap().downtime_ms.is_some());
+        let (code, words) = here.end().await;
+        assert_eq!((code, words.reason), (0, OffReason::Migrated));
+        assert_eq!(words.migration.unwrap().stage, Stage::Source(SourceStage::Over(Outcome::Moved)));
+        assert!(between.taken().starts_with(&[Channel::Link, Channel::Disks]), "{:?}", between.taken());
+        assert!(is_marked(&there));
+        let mut console = there.stream("console").await;
+        assert_eq!(there.ask(&mut console, b'n').await, letter);
+        here = there;
+    }
+}
+
+#[tokio::test]
+async fn a_move_that_is_called_off_leaves_the_guest_where_it_was() {
+    let mut here = source().await;
+    let there = target("first").await;
+    let _between = Between::join(&here, &there, "first");
+    begin(&here, "first", slow()).await;
+    let is_on_its_way = |report: &DomainReport| {
+        at_source(report) == Some(&SourceStage::Copying)
+            && report.migration.as_ref().is_some_and(|migration| migration.progress.is_some())
+    };
+    let report = here.until("the first figures", is_on_its_way).await;
+    assert!(report.migration.unwrap().progress.unwrap().total_bytes > 0);
+    cancel(&here, "first").await;
+    let stayed = SourceStage::Over(Outcome::Stayed("nobody wants it".to_owned()));
+    here.until("the end of the move", |report| at_source(report) == Some(&stayed)).await;
+    runs_on(&here, b'B').await;
+    never_ran(there).await;
+
+    // One that was called off before it began does not begin; the next one succeeds.
+    cancel(&here, "second").await;
+    begin(&here, "second", Options::default()).await;
+    assert_eq!(at_source(&here.get::<DomainReport>("domain").await), Some(&stayed));
+    let there = target("third").await;
+    let _between = Between::join(&here, &there, "third");
+    begin(&here, "third", Options::default()).await;
+    assert_eq!(here.end().await.0, 0);
+    runs_on(&there, b'C').await;
+}
+
+#[tokio::test]
+async fn a_link_that_breaks_before_the_end_leaves_the_guest_where_it_was() {
+    let here = source().await;
+    let there = target("cut").await;
+    let between = Between::join(&here, &there, "cut");
+    begin(&here, "cut", slow()).await;
+    here.until("the copy", |report| at_source(report) == Some(&SourceStage::Copying)).await;
+    between.cut();
+    let has_stayed = |report: &DomainReport| matches!(at_source(report), Some(SourceStage::Over(Outcome::Stayed(_))));
+    here.until("the end of the move", has_stayed).await;
+    runs_on(&here, b'B').await;
+    never_ran(there).await;
+}
+
+#[tokio::test]
+async fn libvirt_that_dies_during_the_copy_leaves_the_guest_where_it_was() {
+    let here = source().await;
+    let there = target("first").await;
+    let _between = Between::join(&here, &there, "first");
+    begin(&here, "first", slow()).await;
+    here.until("the copy", |report| at_source(report) == Some(&SourceStage::Copying)).await;
+    here.kill_libvirt().await;
+    let has_stayed = |report: &DomainReport| matches!(at_source(report), Some(SourceStage::Over(Outcome::Stayed(_))));
+    here.until("the end of the move", has_stayed).await;
+    runs_on(&here, b'B').await;
+    never_ran(there).await;
+    let there = target("second").await;
+    let _between = Between::join(&here, &there, "second");
+    begin(&here, "second", Options::default()).await;
+    runs_on(&there, b'C').await;
+}
