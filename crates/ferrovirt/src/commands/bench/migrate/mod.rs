@@ -87,8 +87,8 @@ async fn measure(args: &Args, guest: &Ours, ours: &mut Vec<Move>, bare: &mut Vec
     let mut other = Bare::start(&args.home.directory()?, guest).await?;
     for number in 1..=args.moves {
         eprintln!("move {number} of {} ...", args.moves);
-        ours.push(in_time(args, "the move", guest.migrate()).await?);
         bare.push(in_time(args, "virsh migrate", other.migrate()).await?);
+        ours.push(in_time(args, "the move", guest.migrate()).await?);
     }
     Ok(())
 }
