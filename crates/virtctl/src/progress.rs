@@ -32,6 +32,11 @@ impl Progress {
         Self { state: Mutex::new(state), began: Instant::now(), live: std::io::stderr().is_terminal() }
     }
 
+    /// Whether there is a terminal, on which one line is drawn again and again.
+    pub(crate) fn is_live(&self) -> bool {
+        self.live
+    }
+
     /// There is news.
     pub(crate) fn say(&self, text: impl Into<String>) {
         if let Ok(mut state) = self.state.lock() {
@@ -65,7 +70,10 @@ impl Progress {
         if self.live {
             state.frame = (state.frame + 1) % FRAMES.len();
             let seconds = human(i64::try_from(elapsed.as_secs()).unwrap_or_default());
-            let _ = write!(out, "\r\x1b[2K{} {} ({seconds})", FRAMES[state.frame], state.text);
+            let line = format!("{} {} ({seconds})", FRAMES[state.frame], state.text);
+            // A line that wraps could not be drawn over.
+            let line: String = line.chars().take(width()).collect();
+            let _ = write!(out, "\r\x1b[2K{line}");
             state.shown = state.text.clone();
         } else if state.shown != state.text {
             let _ = writeln!(out, "{}", state.text);
@@ -80,4 +88,10 @@ impl Progress {
             let _ = write!(std::io::stderr(), "\r\x1b[2K");
         }
     }
+}
+
+/// Columns of the terminal, without the last one.
+fn width() -> usize {
+    let size = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |size| size.ws_col);
+    usize::from(if size < 2 { 80 } else { size }) - 1
 }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::object::{is_leaving, name, text, time};
-use super::snapshot::{Named, Snapshot};
+use super::snapshot::{Moving, Named, Snapshot};
 use crate::session::{Refused, Session};
 use crate::target::Kind;
 
@@ -19,6 +19,10 @@ pub(super) async fn collect(session: &Session, machine: &str) -> anyhow::Result<
         vmi: session.find(&object(Kind::Guest)).await?,
         namespace,
         pods: Vec::new(),
+        migrations: Vec::new(),
+        moving: Vec::new(),
+        settings: None,
+        target_node: None,
         node: None,
         is_node_missing: false,
         claims: Vec::new(),
@@ -29,6 +33,7 @@ pub(super) async fn collect(session: &Session, machine: &str) -> anyhow::Result<
     let reader = Reader { session };
     reader.pods(&mut seen).await?;
     reader.node(&mut seen).await?;
+    reader.migrations(&mut seen).await?;
     reader.sources(&mut seen).await?;
     reader.events(&mut seen).await?;
     Ok(seen)
@@ -80,6 +85,58 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// The moves of the guest; and who else moves, if this one waits.
+    async fn migrations(&self, seen: &mut Snapshot) -> anyhow::Result<()> {
+        let Some(vmi) = &seen.vmi else { return Ok(()) };
+        let target = text(vmi, "/status/migrationState/targetNode").map(str::to_owned);
+        let guest = name(vmi).to_owned();
+        let path = format!(
+            "{}?labelSelector=kubevirt.io%2Fvmi-name%3D{guest}",
+            Session::collection(&seen.namespace, "virtualmachineinstancemigrations")
+        );
+        let list = self.look(&path, "migrations", seen).await?.unwrap_or_default();
+        let mut migrations: Vec<Value> = list["items"].as_array().cloned().unwrap_or_default();
+        migrations.sort_by_key(|migration| std::cmp::Reverse(time(migration, "/metadata/creationTimestamp")));
+        seen.migrations = migrations;
+        if let Some(node) = target {
+            seen.target_node = self.look(&format!("/api/v1/nodes/{node}"), "nodes", seen).await?;
+        }
+        let waits = |migration: &Value| matches!(text(migration, "/status/phase"), None | Some("Pending"));
+        if seen.migrations.iter().any(waits) {
+            self.queue(seen).await?;
+        }
+        Ok(())
+    }
+
+    /// Who holds the slots for moves, and how many there are.
+    async fn queue(&self, seen: &mut Snapshot) -> anyhow::Result<()> {
+        let settings = self.look("/apis/kubevirt.io/v1/kubevirts", "the installation", seen).await?.unwrap_or_default();
+        seen.settings = settings.pointer("/items/0/spec/configuration/migrations").cloned();
+        let all =
+            self.look("/apis/kubevirt.io/v1/virtualmachineinstancemigrations", "migrations of others", seen).await?;
+        let guests = self.look("/apis/kubevirt.io/v1/virtualmachineinstances", "guests of others", seen).await?;
+        let (Some(all), Some(guests)) = (all, guests) else { return Ok(()) };
+        let node_of = |namespace: &str, guest: &str| {
+            let is_it = |vmi: &&Value| name(vmi) == guest && text(vmi, "/metadata/namespace") == Some(namespace);
+            let guests = guests["items"].as_array().into_iter().flatten();
+            guests.filter(is_it).find_map(|vmi| text(vmi, "/status/nodeName")).unwrap_or_default().to_owned()
+        };
+        for migration in all["items"].as_array().into_iter().flatten() {
+            let phase = text(migration, "/status/phase").unwrap_or("Pending");
+            if matches!(phase, "Pending" | "Succeeded" | "Failed") {
+                continue;
+            }
+            let namespace = text(migration, "/metadata/namespace").unwrap_or_default();
+            let guest = text(migration, "/spec/vmiName").unwrap_or_default();
+            seen.moving.push(Moving {
+                uid: text(migration, "/metadata/uid").unwrap_or_default().to_owned(),
+                guest: format!("{namespace}/{guest}"),
+                node: node_of(namespace, guest),
+            });
+        }
+        Ok(())
+    }
+
     async fn sources(&self, seen: &mut Snapshot) -> anyhow::Result<()> {
         let (claims, data_volumes) = seen.named_sources();
         let before = seen.unseen.len();
@@ -105,7 +162,7 @@ impl Reader<'_> {
     /// The events about each of the objects.
     async fn events(&self, seen: &mut Snapshot) -> anyhow::Result<()> {
         let mut names = vec![seen.name.clone()];
-        names.extend(seen.pods.iter().map(|pod| name(pod).to_owned()));
+        names.extend(seen.pods.iter().chain(&seen.migrations).map(|object| name(object).to_owned()));
         names.extend(seen.claims.iter().chain(&seen.data_volumes).map(|source| source.name.clone()));
         names.sort();
         names.dedup();

@@ -1,9 +1,9 @@
-//! The judgement: VM → its disks → VMI → pod → node → domain → guest. The first part that is not as it should be is the answer.
+//! The judgement: VM → its disks → VMI → pod → node → domain → guest → its move to another node. The first part that is not as it should be is the answer.
 
 use super::object::{condition, holds, is_leaving, list, name, text};
 use super::snapshot::Snapshot;
 use super::verdict::{Finding, Step, Verdict};
-use super::{claims, guest, machine, node, pod};
+use super::{claims, guest, machine, migration, node, pod};
 
 /// Finds what blocks.
 pub(super) fn judge(seen: &Snapshot) -> Verdict {
@@ -34,7 +34,9 @@ fn blocker(seen: &Snapshot) -> Option<Finding> {
         return Some(finding);
     }
     match text(vmi, "/status/phase").unwrap_or("Pending") {
-        "Running" => node::blocker(seen).or_else(|| guest::running(seen, vmi)),
+        "Running" => {
+            node::blocker(seen).or_else(|| guest::running(seen, vmi)).or_else(|| migration::blocker(seen, vmi))
+        }
         "Scheduled" => {
             node::blocker(seen).or_else(|| pod::blocker(seen, vmi)).or_else(|| Some(guest::scheduled(seen, vmi)))
         }
@@ -84,11 +86,7 @@ fn notes(seen: &Snapshot) -> Vec<String> {
         notes.push(format!("changes wait for a restart{words}: virtctl restart {}", seen.name));
     }
     if let Some(vmi) = &seen.vmi {
-        let state = &vmi["status"]["migrationState"];
-        if state["startTimestamp"].is_string() && state["endTimestamp"].is_null() {
-            let target = text(state, "/targetNode").unwrap_or("another node");
-            notes.push(format!("it is being moved to {target}"));
-        }
+        notes.extend(migration::notes(seen, vmi));
         if holds(vmi, "SoftwareEmulation") {
             notes.push("its node has no usable /dev/kvm: instructions are emulated, which is slow".to_owned());
         }

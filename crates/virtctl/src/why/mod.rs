@@ -9,6 +9,7 @@ mod collect;
 mod guest;
 mod judge;
 mod machine;
+mod migration;
 mod node;
 mod object;
 mod pod;

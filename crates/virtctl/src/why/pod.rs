@@ -71,6 +71,12 @@ pub(super) fn blocker(seen: &Snapshot, vmi: &Value) -> Option<Finding> {
         .or_else(|| ended(seen, pod, vmi, &object))
 }
 
+/// What keeps a target pod from running.
+pub(super) fn trouble(seen: &Snapshot, pod: &Value) -> Option<Finding> {
+    let object = format!("Pod {}/{}", seen.namespace, name(pod));
+    unschedulable(seen, pod, &object).or_else(|| waiting(pod, &object)).or_else(|| unmade(seen, pod, &object))
+}
+
 fn unschedulable(seen: &Snapshot, pod: &Value, object: &str) -> Option<Finding> {
     let scheduled = condition(pod, "PodScheduled").filter(|scheduled| scheduled.is_false());
     if scheduled.is_none() && (text(pod, "/spec/nodeName").is_some() || text(pod, "/status/phase") != Some("Pending")) {

@@ -16,6 +16,17 @@ pub(super) struct Named {
     pub(super) object: Option<Value>,
 }
 
+/// A guest that moves, somewhere in the cluster.
+#[derive(Debug, Clone)]
+pub(super) struct Moving {
+    /// UID of the migration.
+    pub(super) uid: String,
+    /// `namespace/name` of the guest.
+    pub(super) guest: String,
+    /// The node that it leaves.
+    pub(super) node: String,
+}
+
 /// The objects around one machine at one time.
 #[derive(Debug, Clone)]
 pub(super) struct Snapshot {
@@ -26,6 +37,14 @@ pub(super) struct Snapshot {
     pub(super) vmi: Option<Value>,
     /// Launcher pods of the guest, the newest first.
     pub(super) pods: Vec<Value>,
+    /// Moves of the guest, the newest first.
+    pub(super) migrations: Vec<Value>,
+    /// All guests that hold a slot for a move, if this one waits for its turn.
+    pub(super) moving: Vec<Moving>,
+    /// `spec.configuration.migrations` of the installation, if this guest waits for its turn.
+    pub(super) settings: Option<Value>,
+    /// The node that the guest moves to.
+    pub(super) target_node: Option<Value>,
     /// The guest's node, if it has one and it can be read.
     pub(super) node: Option<Value>,
     /// The guest's node is gone from the cluster.
@@ -44,9 +63,12 @@ impl Snapshot {
         self.now.as_second() - time.as_second()
     }
 
-    /// The pod that counts: the newest that is not leaving.
+    /// The pod that counts: the one on the guest's node, since a guest that moves has another one; else the newest that is not leaving.
     pub(super) fn pod(&self) -> Option<&Value> {
-        self.pods.iter().find(|pod| !super::object::is_leaving(pod)).or_else(|| self.pods.first())
+        let node = self.vmi.as_ref().and_then(|vmi| text(vmi, "/status/nodeName"));
+        let mut staying = self.pods.iter().filter(|pod| !super::object::is_leaving(pod));
+        let here = staying.clone().find(|pod| node.is_some() && text(pod, "/spec/nodeName") == node);
+        here.or_else(|| staying.next()).or_else(|| self.pods.first())
     }
 
     /// The newest warning about an object, of the given reasons or of any.

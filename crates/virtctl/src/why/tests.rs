@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::judge::judge;
-use super::snapshot::{Named, Snapshot};
+use super::snapshot::{Moving, Named, Snapshot};
 
 const NOW: &str = "2026-05-01T12:00:00Z";
 
@@ -85,6 +85,10 @@ fn empty() -> Snapshot {
         vm: None,
         vmi: None,
         pods: Vec::new(),
+        migrations: Vec::new(),
+        moving: Vec::new(),
+        settings: None,
+        target_node: None,
         node: None,
         is_node_missing: false,
         claims: Vec::new(),
@@ -374,10 +378,233 @@ fn guests() -> Vec<(&'static str, Snapshot)> {
     ]
 }
 
+/// A migration in that phase for so many seconds.
+fn migration(phase: &str, seconds: i64) -> Value {
+    json!({
+        "metadata": {"name": "move-1", "namespace": "shop", "uid": "m1", "creationTimestamp": ago(seconds + 3)},
+        "spec": {"vmiName": "web"},
+        "status": {"phase": phase, "phaseTransitionTimestamps": [{"phase": phase, "phaseTransitionTimestamp": ago(seconds)}]},
+    })
+}
+
+/// A good guest with a migration in that phase, and what its object says about the move.
+fn moves_in(phase: &str, seconds: i64, state: Value) -> Snapshot {
+    let ready = condition("Ready", "True", "", "");
+    changed(on("Running", json!([ready])), |seen| {
+        seen.migrations = vec![migration(phase, seconds)];
+        let mut target = node("True", 30);
+        target["metadata"]["name"] = json!("n2");
+        seen.target_node = Some(target);
+        if state.is_object() {
+            let record = &mut seen.vmi.as_mut().unwrap()["status"]["migrationState"];
+            *record = state;
+            record["migrationUid"] = json!("m1");
+            record["sourceNode"] = json!("n1");
+            record["targetNode"] = json!("n2");
+        }
+    })
+}
+
+fn target_pod(seen: &mut Snapshot, status: &Value) {
+    let labels = json!({"kubevirt.io/migrationJobUID": "m1"});
+    let pod = json!({
+        "metadata": {"name": "virt-launcher-web-y", "creationTimestamp": ago(40), "labels": labels},
+        "spec": {}, "status": status,
+    });
+    seen.pods.insert(0, pod);
+}
+
+fn moving(count: usize, node: &str) -> Vec<Moving> {
+    let one = |i| Moving { uid: format!("o{i}"), guest: format!("shop/db-{i}"), node: node.to_owned() };
+    (0..count).map(one).collect()
+}
+
+fn failed_move(reason: &str) -> Value {
+    let mut failed = migration("Failed", 100);
+    failed["metadata"]["name"] = json!("move-0");
+    failed["status"]["migrationState"] = json!({"failed": true, "failureReason": reason, "endTimestamp": ago(100)});
+    failed
+}
+
+fn moves() -> Vec<(&'static str, Snapshot)> {
+    [waiting_moves(), moves_on_their_way(), evacuations()].concat()
+}
+
+fn waiting_moves() -> Vec<(&'static str, Snapshot)> {
+    let pending = || moves_in("Pending", 30, Value::Null);
+    vec![
+        ("move waits for a slot of the cluster", changed(pending(), |seen| seen.moving = moving(5, "n9"))),
+        (
+            "move waits for a slot of its node",
+            changed(pending(), |seen| {
+                seen.moving = moving(1, "n1");
+                seen.settings = Some(json!({"parallelOutboundMigrationsPerNode": 1}));
+            }),
+        ),
+        (
+            "move waits after failures",
+            changed(pending(), |seen| {
+                seen.migrations.push(failed_move("the connection to the target was lost"));
+                let words = "backing off for 40 s after 2 failures";
+                seen.events = vec![warning("VirtualMachineInstance", "web", "MigrationBackoff", words)];
+            }),
+        ),
+        (
+            "move waits for another",
+            changed(pending(), |seen| {
+                let mut older = migration("Running", 100);
+                older["metadata"]["name"] = json!("move-0");
+                seen.migrations.push(older);
+            }),
+        ),
+        (
+            "move refused by a quota",
+            changed(pending(), |seen| {
+                let told = condition("migrationRejectedByResourceQuota", "True", "", "exceeded quota: small");
+                seen.migrations[0]["status"]["conditions"] = json!([told]);
+            }),
+        ),
+        ("move not begun", pending()),
+        ("healthy, its move just asked for", moves_in("Pending", 2, Value::Null)),
+        (
+            "target pod unschedulable",
+            changed(moves_in("Scheduling", 40, Value::Null), |seen| {
+                let words =
+                    "0/2 nodes are available: 1 Insufficient memory, 1 node(s) didn't match pod anti-affinity rules.";
+                let told = condition("PodScheduled", "False", "Unschedulable", words);
+                target_pod(seen, &json!({"phase": "Pending", "conditions": [told]}));
+            }),
+        ),
+        (
+            "target pod cannot fetch an image",
+            changed(moves_in("Scheduling", 40, Value::Null), |seen| {
+                let waiting = json!({"waiting": {"reason": "ErrImagePull", "message": "no route to host"}});
+                target_pod(
+                    seen,
+                    &json!({"phase": "Pending", "containerStatuses": [{"name": "compute", "image": "l:1", "state": waiting}]}),
+                );
+                seen.pods[0]["spec"]["nodeName"] = json!("n2");
+            }),
+        ),
+        ("target pod missing", moves_in("Scheduling", 40, Value::Null)),
+        ("move not handed off", moves_in("Scheduled", 40, Value::Null)),
+    ]
+}
+
+fn moves_on_their_way() -> Vec<(&'static str, Snapshot)> {
+    let copying = |seconds: i64, progress: Value, configuration: Value| {
+        let state = json!({
+            "targetNodeAddress": "172.20.0.3", "startTimestamp": ago(seconds), "progress": progress,
+            "migrationConfiguration": configuration,
+        });
+        moves_in("Running", seconds, state)
+    };
+    let note = "memory changes faster (180 MiB/s) than it is sent (90 MiB/s)";
+    vec![
+        ("target does not get ready", moves_in("PreparingTarget", 90, json!({}))),
+        (
+            "target's node is dead",
+            changed(moves_in("PreparingTarget", 5, json!({})), |seen| {
+                seen.target_node.as_mut().unwrap()["status"]["conditions"][0]["status"] = json!("Unknown");
+            }),
+        ),
+        (
+            "target's handler is silent",
+            changed(moves_in("Running", 30, json!({"startTimestamp": ago(30)})), |seen| {
+                let mut silent = node("True", 500);
+                silent["metadata"]["name"] = json!("n2");
+                seen.target_node = Some(silent);
+            }),
+        ),
+        ("source does not start", moves_in("TargetReady", 40, json!({"targetNodeAddress": "172.20.0.3"}))),
+        ("healthy, moving", copying(5, json!({"percent": 40, "totalBytes": 1 << 28}), json!({}))),
+        (
+            "move does not converge",
+            copying(50, json!({"percent": 70, "message": note, "totalBytes": 1 << 28}), json!({})),
+        ),
+        (
+            "move does not converge with all allowed",
+            copying(
+                50,
+                json!({"percent": 70, "message": note, "totalBytes": 1 << 28}),
+                json!({"allowAutoConverge": true, "allowPostCopy": true, "allowWorkloadDisruption": true}),
+            ),
+        ),
+        (
+            "move is too slow by its limit",
+            copying(
+                50,
+                json!({"percent": 70, "message": note, "totalBytes": 1 << 28}),
+                json!({"bandwidthPerMigration": "10Mi", "allowAutoConverge": true}),
+            ),
+        ),
+        ("move in doubt", copying(600, json!({"percent": 100, "totalBytes": 1 << 28}), json!({}))),
+        (
+            "move does not stop",
+            changed(copying(90, json!({"percent": 40, "totalBytes": 1 << 28}), json!({})), |seen| {
+                seen.vmi.as_mut().unwrap()["status"]["migrationState"]["abortRequested"] = json!(true);
+            }),
+        ),
+        (
+            "healthy, its last move failed",
+            changed(on("Running", json!([condition("Ready", "True", "", "")])), |seen| {
+                seen.migrations = vec![failed_move("it did not end within 38 s")];
+            }),
+        ),
+        (
+            "healthy, cannot be moved",
+            on(
+                "Running",
+                json!([
+                    condition("Ready", "True", "", ""),
+                    condition(
+                        "LiveMigratable",
+                        "False",
+                        "DisksNotLiveMigratable",
+                        "volume data: the claim disk is not ReadWriteMany"
+                    ),
+                ]),
+            ),
+        ),
+        (
+            "node out of service",
+            changed(on("Running", json!([condition("Ready", "True", "", "")])), |seen| {
+                seen.node.as_mut().unwrap()["spec"]["taints"] = json!([{"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}]);
+            }),
+        ),
+    ]
+}
+
+fn evacuations() -> Vec<(&'static str, Snapshot)> {
+    let leaving = |conditions: Value| {
+        changed(on("Running", conditions), |seen| {
+            seen.vmi.as_mut().unwrap()["status"]["evacuationNodeName"] = json!("n1");
+        })
+    };
+    let ready = || condition("Ready", "True", "", "");
+    let fixed = condition("LiveMigratable", "False", "HostDeviceNotLiveMigratable", "it has a host device");
+    vec![
+        ("evacuation of a guest that cannot be moved", leaving(json!([ready(), fixed]))),
+        (
+            "evacuation by somebody else",
+            changed(leaving(json!([ready()])), |seen| {
+                seen.vmi.as_mut().unwrap()["spec"]["evictionStrategy"] = json!("External");
+            }),
+        ),
+        (
+            "evacuation whose moves fail",
+            changed(leaving(json!([ready()])), |seen| {
+                seen.migrations = vec![failed_move("no node can take it within 300 s")];
+            }),
+        ),
+        ("evacuation not begun", leaving(json!([ready()]))),
+    ]
+}
+
 #[test]
 fn every_failure_has_words_and_a_way_out() {
     let mut golden = String::new();
-    for (scenario, seen) in [machines(), disks(), pods(), guests()].concat() {
+    for (scenario, seen) in [machines(), disks(), pods(), guests(), moves()].concat() {
         let verdict = judge(&seen);
         assert_eq!(
             verdict.is_healthy(),
@@ -406,6 +633,9 @@ fn strange_objects_are_judged_too() {
             vm: Some(strange.clone()),
             vmi: Some(strange.clone()),
             pods: vec![strange.clone()],
+            migrations: vec![strange.clone()],
+            target_node: Some(strange.clone()),
+            settings: Some(strange.clone()),
             node: Some(strange.clone()),
             events: vec![strange.clone()],
             claims: named("a", Some(strange.clone())),

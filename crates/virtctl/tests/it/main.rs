@@ -4,6 +4,7 @@
 
 mod commands;
 mod fixture;
+mod migrate;
 mod objects;
 mod offline;
 mod streams;

@@ -1,5 +1,8 @@
 //! `virtctl migrate`, `migrate-cancel`, `evacuate-cancel`.
 
+mod view;
+mod watch;
+
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -8,10 +11,8 @@ use serde_json::{Map, Value, json};
 
 use super::dry_run;
 use crate::cluster::Cluster;
-use crate::progress::Progress;
 use crate::session::Session;
 use crate::target::{Kind, Target};
-use crate::until::{until, within};
 
 const MIGRATIONS: &str = "virtualmachineinstancemigrations";
 /// Marks the migrations of a guest.
@@ -78,7 +79,9 @@ pub(crate) async fn migrate(cluster: &Cluster, args: &Migrate) -> anyhow::Result
     session.send(Method::PUT, &path, &options).await.context("Error migrating VirtualMachine ")?;
     println!("VM {name} was scheduled to migrate");
     if args.watch && !args.dry_run {
-        watch(&session, &name, before, args.timeout).await?;
+        let now = active(&session, &name).await?.map(|migration| migration["metadata"]["name"].clone());
+        let Some(migration) = now.or(before) else { bail!("VM {name} has no migration to watch") };
+        watch::watch(&session, &name, migration.as_str().unwrap_or_default(), args.timeout).await?;
     }
     Ok(())
 }
@@ -101,36 +104,6 @@ async fn active(session: &Session, guest: &str) -> anyhow::Result<Option<Value>>
 
 fn phase(migration: &Value) -> &str {
     migration["status"]["phase"].as_str().unwrap_or("Pending")
-}
-
-async fn watch(session: &Session, guest: &str, before: Option<Value>, patience: Duration) -> anyhow::Result<()> {
-    let progress = Progress::new(format!("{guest}: waiting for its migration"));
-    let migrations = Session::collection(&session.namespace, MIGRATIONS);
-    let watched = async {
-        let found = active(session, guest).await?.map(|migration| migration["metadata"]["name"].clone());
-        let Some(name) = found.or(before) else { bail!("VM {guest} has no migration to watch") };
-        let name = name.as_str().unwrap_or_default();
-        until(session, &migrations, name, |migration| {
-            let Some(migration) = migration else { bail!("the migration {name} was cancelled") };
-            let state = &migration["status"]["migrationState"];
-            let target = state["targetNode"].as_str().map(|node| format!(" to {node}")).unwrap_or_default();
-            progress.say(format!("{guest}: {}{target}", phase(migration)));
-            match phase(migration) {
-                "Succeeded" => Ok(Some(target)),
-                "Failed" => bail!(
-                    "the migration {name} failed: {}",
-                    state["failureReason"]
-                        .as_str()
-                        .unwrap_or("no reason is given; \"virtctl get vmim -o yaml\" shows it whole")
-                ),
-                _ => Ok(None),
-            }
-        })
-        .await
-    };
-    let target = progress.during(within(patience, || format!("the migration of {guest}"), watched)).await?;
-    println!("VM {guest} moved{target}");
-    Ok(())
 }
 
 /// `virtctl migrate-cancel`
