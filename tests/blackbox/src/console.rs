@@ -52,6 +52,11 @@ impl Console {
         Ok(())
     }
 
+    /// Finds the shell that somebody logged in to before, on a console that was open elsewhere.
+    pub async fn resume(&mut self) -> Result<()> {
+        self.prompt("# ", COMMAND).await.context("waiting for root's shell")
+    }
+
     /// Tries a password login and says whether it was accepted; afterwards nobody is logged in.
     pub async fn try_password(&mut self, user: &str, password: &str) -> Result<bool> {
         self.prompt("login: ", BOOT).await.context("waiting for the login prompt")?;

@@ -7,6 +7,8 @@
 //! | `cluster` | requests, and waiting for objects to become something |
 //! | `guest` | a guest under test: its object, its pod, how it ends |
 //! | `manifest` | objects of guests |
+//! | `migration` | a move of a guest, and how it ends |
+//! | `workload` | work that a guest does meanwhile, and the proof that nothing of it was lost |
 //! | `console` | a login on a guest's serial console |
 //! | `machine` | what a guest could leave behind on this machine |
 //! | `program`, `terminal` | kubectl, virtctl: programs that users run, some of them only on a terminal |
@@ -17,8 +19,10 @@ pub mod console;
 pub mod guest;
 pub mod machine;
 pub mod manifest;
+pub mod migration;
 pub mod program;
 pub mod scene;
 pub mod suite;
 pub mod terminal;
 pub mod web;
+pub mod workload;

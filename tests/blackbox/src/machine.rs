@@ -102,9 +102,15 @@ fn control_groups(directory: &Path, all: &mut BTreeSet<String>) {
 
 /// The process of a guest's QEMU on this machine.
 pub fn qemu_of(namespace: &str, name: &str) -> Option<i32> {
+    qemus_of(namespace, name).first().copied()
+}
+
+/// All processes of a guest's QEMUs: while it moves there are two.
+pub fn qemus_of(namespace: &str, name: &str) -> Vec<i32> {
     let wanted = format!("guest={namespace}_{name},");
-    names(Path::new("/proc")).filter_map(|pid| pid.parse().ok()).find(|pid| {
+    let is_its = |pid: &i32| {
         let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         String::from_utf8_lossy(&command).contains(&wanted)
-    })
+    };
+    names(Path::new("/proc")).filter_map(|pid| pid.parse().ok()).filter(is_its).collect()
 }

@@ -124,6 +124,13 @@ pub fn claim(name: &str, size: &str, mode: &str) -> Value {
     })
 }
 
+/// A claim of a file system that several nodes may use at once.
+pub fn shared_claim(name: &str, size: &str) -> Value {
+    let mut object = claim(name, size, "Filesystem");
+    object["spec"]["accessModes"] = json!(["ReadWriteMany"]);
+    object
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -83,6 +83,7 @@ impl Scene {
         for (title, path) in [
             ("machine", self.path(GUESTS, "virtualmachines")),
             ("guest", self.path(GUESTS, "virtualmachineinstances")),
+            ("migration", self.path(GUESTS, "virtualmachineinstancemigrations")),
             ("pod", self.path("/api/v1", "pods")),
             ("claim", self.path("/api/v1", "persistentvolumeclaims")),
         ] {

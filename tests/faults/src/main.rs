@@ -1,0 +1,133 @@
+//! What is left of a move when something dies in its middle: one by one, and at moments spread over the whole of it, the processes that
+//! take part are killed with signal 9, and the nodes are cut off from each other.
+//!
+//! After each there is exactly one copy of the guest that runs, or none and the object says why; its disks are whole; it can be moved
+//! again; nothing is left behind. [`watchdog`] looks all the time that no two copies run.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `faults` | what is killed or cut, and how it is healed |
+//! | `trial` | one move with one fault, and the judgement afterwards |
+//! | `processes` | the processes of the local cluster, as the kernel knows them |
+//! | `watchdog` | never two copies that run |
+//!
+//! It works on the local cluster of this machine, started with `--nodes 2`, because it needs its processes. There the API server and
+//! virt-controller are one process: killing it is both faults at once. `run.sh` beside it is about guests that do not move.
+
+mod faults;
+mod processes;
+mod trial;
+mod watchdog;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use blackbox::cluster::Cluster;
+use blackbox::machine::Machine;
+use blackbox::scene::Scene;
+use clap::Parser;
+
+use crate::faults::{Fault, Local};
+use crate::trial::Stage;
+
+/// Kills and cuts in the middle of live migrations and checks what is left.
+#[derive(Debug, Parser)]
+struct Command {
+    /// The state directory of the local cluster; its kubeconfig is used.
+    #[arg(long)]
+    state: PathBuf,
+    /// At how many moments of a move each fault happens.
+    #[arg(long, env = "FERROVIRT_FAULT_MOMENTS", default_value_t = 3)]
+    moments: u32,
+    /// Only faults whose name contains one of these.
+    #[arg(long)]
+    filter: Vec<String>,
+    /// Leave the guest for a look when a trial failed, and end there.
+    #[arg(long)]
+    keep: bool,
+}
+
+#[tokio::main]
+async fn main() -> Result<ExitCode> {
+    let command = Command::parse();
+    let cluster = Cluster::from_kubeconfig(&command.state.join("kubeconfig")).await?;
+    let local = Local::new(&cluster, &command.state).await?;
+    let before = Machine::now();
+    let scene = Scene::new(cluster, "faults/moves").await?;
+    let done = all(&command, &scene, local).await;
+    if !command.keep || matches!(done, Ok(0)) {
+        scene.remove().await;
+    }
+    let failed = match done {
+        Ok(failed) => failed,
+        Err(error) => {
+            println!("FAILED  {error:#}\n{}", scene.details().await);
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    if let Err(error) = before.clean_again(60).await {
+        println!("FAILED  at the end: {error:#}");
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Every fault at every moment; how many failed.
+async fn all(command: &Command, scene: &Scene, local: Local) -> Result<u32> {
+    let chosen = |fault: &Fault| {
+        command.filter.is_empty() || command.filter.iter().any(|part| fault.name().contains(part.as_str()))
+    };
+    let faults: Vec<Fault> = Fault::ALL.into_iter().filter(chosen).collect();
+    if faults.is_empty() || command.moments == 0 {
+        bail!(
+            "nothing is left to do: --filter names one of {:?}, and --moments is one or more",
+            Fault::ALL.map(Fault::name)
+        );
+    }
+    let mut stage = Stage::new(scene.clone(), local).await?;
+    let span = stage.measure().await?;
+    println!("a move takes {:.1} s", span.as_secs_f64());
+    let (mut passed, mut failed) = (0, 0);
+    for fault in faults {
+        for moment in 0..command.moments {
+            let delay = moment_of(span, moment, command.moments);
+            let name = format!("{} after {:.2} s", fault.name(), delay.as_secs_f64());
+            match stage.trial(fault, delay).await {
+                Ok(outcome) => {
+                    passed += 1;
+                    println!("ok      {name}: {outcome}");
+                }
+                Err(error) => {
+                    failed += 1;
+                    println!("FAILED  {name}: {error:#}\n{}", scene.details().await);
+                    if command.keep {
+                        return Ok(failed);
+                    }
+                    stage.renew().await?;
+                }
+            }
+        }
+    }
+    println!("{passed} passed, {failed} failed");
+    Ok(failed)
+}
+
+/// Moments spread evenly over a move, from its request to just after its usual end.
+fn moment_of(span: Duration, moment: u32, moments: u32) -> Duration {
+    span.mul_f64(1.1) * moment / (moments - 1).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_reach_from_the_request_to_after_the_end() {
+        let span = Duration::from_secs(10);
+        assert_eq!(moment_of(span, 0, 20), Duration::ZERO);
+        assert_eq!(moment_of(span, 19, 20), Duration::from_secs(11));
+        assert_eq!(moment_of(span, 0, 1), Duration::ZERO);
+    }
+}
