@@ -51,9 +51,9 @@ async fn step(world: &Arc<World>, node: usize, pods: &Api<Pod>, pod: &Value) -> 
         Machine::start(world, uid, node, guest("name"), guest("uid"));
         return tell(pods, name, &running()).await;
     };
-    if let Some(words) = process.ended() {
+    if let Some(ending) = process.ended() {
         if !matches!(phase, "Succeeded" | "Failed") {
-            tell(pods, name, &ended(&words)).await?;
+            tell(pods, name, &ended(ending.words.as_ref())).await?;
         }
         return if is_deleted { remove(pods, name, uid).await } else { Ok(()) };
     }
@@ -88,9 +88,11 @@ fn running() -> Value {
     })
 }
 
-fn ended(words: &FinalWords) -> Value {
-    let fine = matches!(words.reason, OffReason::Shutdown | OffReason::Destroyed);
-    let message = serde_json::to_string(words).unwrap_or_default();
+fn ended(words: Option<&FinalWords>) -> Value {
+    let fine =
+        |words: &FinalWords| matches!(words.reason, OffReason::Shutdown | OffReason::Destroyed | OffReason::Migrated);
+    let fine = words.is_some_and(fine);
+    let message = words.map_or(String::new(), |words| serde_json::to_string(words).unwrap_or_default());
     let state = json!({"terminated": {"exitCode": i32::from(!fine), "message": message}});
     json!({
         "phase": if fine { "Succeeded" } else { "Failed" },

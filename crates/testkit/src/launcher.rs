@@ -7,7 +7,7 @@ use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_launcher_rpc::messages::{DomainReport, DomainState, StartRequest};
 use ferrovirt_launcher_rpc::migration::{CancelRequest, Channel, SourceRequest, TargetRequest, VerdictRequest};
 use ferrovirt_launcher_rpc::network::GuestLink;
-use ferrovirt_virt_handler::launcher::{Answer, Command, Launcher, LauncherError, Launchers, Stream};
+use ferrovirt_virt_handler::launcher::{Answer, Command, Launcher, LauncherError, Launchers, SHORT, Stream};
 use ferrovirt_virt_handler::wiring::{Wiring, WiringError};
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use crate::component::Life;
 use crate::machine::Process;
+use crate::network::held;
 use crate::world::World;
 
 /// The launchers of one node, for one life of its virt-handler.
@@ -53,6 +54,30 @@ impl Connected {
             Some(_) => Err(LauncherError::Unreachable("the process has ended".to_owned())),
             None => Ok(()),
         }
+    }
+
+    /// A call about a move. In rough times it is lost, or its answer is, or it comes once more, much later.
+    async fn deliver(&self, call: impl Fn(&Arc<World>, &Arc<Process>) + Send + 'static) -> Result<(), LauncherError> {
+        self.arrive().await?;
+        let (world, process) = (&self.world, &self.process);
+        if world.is_rough() && world.chance(15) {
+            if world.chance(50) {
+                call(world, process);
+            }
+            tokio::time::sleep(SHORT).await;
+            return Err(LauncherError::Timeout(SHORT));
+        }
+        call(world, process);
+        if world.is_rough() && world.chance(25) {
+            let (world, process) = (world.clone(), process.clone());
+            tokio::spawn(async move {
+                world.pause(0..20_000).await;
+                if process.ended().is_none() {
+                    call(&world, &process);
+                }
+            });
+        }
+        self.arrive().await
     }
 }
 
@@ -103,6 +128,9 @@ impl Launcher for Connected {
                         }
                         world.pause(1..10).await;
                         life.or_never().await;
+                        if process.ended().is_some() {
+                            return None;
+                        }
                         let report = reports.borrow_and_update().clone();
                         return Some((report, reports));
                     }
@@ -136,28 +164,42 @@ impl Launcher for Connected {
         Box::pin(async { Err(LauncherError::Protocol("nothing can be opened here".to_owned())) })
     }
 
-    fn prepare_target(&self, _: TargetRequest) -> Answer<'_, ()> {
-        Box::pin(async { Err(LauncherError::Protocol("moves are not there yet".to_owned())) })
+    fn prepare_target(&self, request: TargetRequest) -> Answer<'_, ()> {
+        Box::pin(async move {
+            self.world.pause(20..800).await;
+            self.deliver(move |world, process| process.prepare_target(world, &request)).await
+        })
     }
 
-    fn begin_move(&self, _: SourceRequest) -> Answer<'_, ()> {
-        Box::pin(async { Err(LauncherError::Protocol("moves are not there yet".to_owned())) })
+    fn begin_move(&self, request: SourceRequest) -> Answer<'_, ()> {
+        Box::pin(self.deliver(move |world, process| process.begin_move(world, &request)))
     }
 
-    fn cancel_move(&self, _: CancelRequest) -> Answer<'_, ()> {
-        Box::pin(async { Err(LauncherError::Protocol("moves are not there yet".to_owned())) })
+    fn cancel_move(&self, request: CancelRequest) -> Answer<'_, ()> {
+        Box::pin(self.deliver(move |world, process| process.cancel_move(world, &request)))
     }
 
-    fn tell_verdict(&self, _: VerdictRequest) -> Answer<'_, ()> {
-        Box::pin(async { Err(LauncherError::Protocol("moves are not there yet".to_owned())) })
+    fn tell_verdict(&self, request: VerdictRequest) -> Answer<'_, ()> {
+        Box::pin(self.deliver(move |world, process| process.tell_verdict(world, &request)))
     }
 
-    fn outgoing<'a>(&'a self, _: &'a str) -> Answer<'a, (Channel, Box<dyn Stream>)> {
-        Box::pin(async { Err(LauncherError::Protocol("moves are not there yet".to_owned())) })
+    fn outgoing<'a>(&'a self, id: &'a str) -> Answer<'a, (Channel, Box<dyn Stream>)> {
+        Box::pin(async move {
+            self.arrive().await?;
+            let (channel, stream) = tokio::select! {
+                made = self.process.outgoing(&self.world, id) => made?,
+                () = self.process.dies() => return Err(LauncherError::Unreachable("the process has ended".to_owned())),
+            };
+            Ok((channel, held(&self.world, stream, &self.life)))
+        })
     }
 
-    fn incoming<'a>(&'a self, _: &'a str, _: Channel) -> Answer<'a, Box<dyn Stream>> {
-        Box::pin(async { Err(LauncherError::Protocol("moves are not there yet".to_owned())) })
+    fn incoming<'a>(&'a self, id: &'a str, channel: Channel) -> Answer<'a, Box<dyn Stream>> {
+        Box::pin(async move {
+            self.arrive().await?;
+            let stream = self.process.incoming(&self.world, id, channel)?;
+            Ok(held(&self.world, stream, &self.life))
+        })
     }
 }
 

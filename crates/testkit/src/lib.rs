@@ -25,6 +25,8 @@ pub mod kubelet;
 pub mod launcher;
 pub mod ledger;
 pub mod machine;
+pub mod moves;
+pub mod network;
 pub mod server;
 pub mod simulation;
 pub mod user;

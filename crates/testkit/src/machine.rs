@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrovirt_launcher_rpc::messages::{DomainReport, DomainState, FinalWords, OffReason};
+use ferrovirt_launcher_rpc::messages::{DomainReport, DomainState, FinalWords, OffReason, PauseReason};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
 
 use crate::course::Fate;
+use crate::moves::Moves;
 use crate::world::World;
 
 /// How long a launcher waits for somebody to note its guest's end.
@@ -53,7 +55,16 @@ pub struct Process {
     report: watch::Sender<DomainReport>,
     deadline: watch::Sender<Option<Instant>>,
     done: Notify,
-    words: Mutex<Option<FinalWords>>,
+    ending: Mutex<Option<Ending>>,
+    dead: CancellationToken,
+    pub(crate) moves: Moves,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ending {
+    /// Its last words, unless it was killed.
+    pub words: Option<FinalWords>,
 }
 
 impl Machine {
@@ -88,7 +99,7 @@ impl Machine {
 
     /// Processes that have not ended.
     pub fn living(&self) -> Vec<Arc<Process>> {
-        self.processes.lock().iter().filter(|process| process.words.lock().is_none()).cloned().collect()
+        self.processes.lock().iter().filter(|process| process.ending.lock().is_none()).cloned().collect()
     }
 
     /// Starts the launcher of a pod.
@@ -101,7 +112,9 @@ impl Machine {
             report: watch::Sender::new(DomainReport::default()),
             deadline: watch::Sender::new(None),
             done: Notify::new(),
-            words: Mutex::new(None),
+            ending: Mutex::new(None),
+            dead: CancellationToken::new(),
+            moves: Moves::default(),
         });
         world.note(|| format!("launcher of {guest} starts on {}", node_name(node)));
         world.machine.processes.lock().push(process.clone());
@@ -110,9 +123,9 @@ impl Machine {
     }
 }
 
-/// Whether a guest in this state may write to its disks.
-fn is_live(state: &DomainState) -> bool {
-    !matches!(state, DomainState::Absent | DomainState::Off(_))
+/// Whether a guest in this state may write to its disks. One that stands still for a move does not.
+fn writes(state: &DomainState) -> bool {
+    !matches!(state, DomainState::Absent | DomainState::Off(_) | DomainState::Paused(PauseReason::Migration))
 }
 
 impl Process {
@@ -126,13 +139,60 @@ impl Process {
         self.report.subscribe()
     }
 
-    /// The last words of an ended process.
-    pub fn ended(&self) -> Option<FinalWords> {
-        self.words.lock().clone()
+    /// How it ended, if it has.
+    pub fn ended(&self) -> Option<Ending> {
+        self.ending.lock().clone()
     }
 
-    fn enter(&self, state: DomainState) {
-        self.report.send_modify(|report| report.state = state);
+    /// Waits for its end.
+    pub(crate) async fn dies(&self) {
+        self.dead.cancelled().await;
+    }
+
+    fn note_end(&self, world: &World, ending: Ending) {
+        let mut known = self.ending.lock();
+        if known.is_none() {
+            let how = if ending.words.is_some() { "exits" } else { "is killed" };
+            world.note(|| format!("launcher of {} at {} {how}", self.guest, node_name(self.node)));
+            *known = Some(ending);
+            self.dead.cancel();
+            world.machine.ended.notify_waiters();
+        }
+    }
+
+    /// Whether its guest runs, or will for certain.
+    pub fn is_live(&self) -> bool {
+        self.ending.lock().is_none() && (writes(&self.report.borrow().state) || self.moves.will_run())
+    }
+
+    /// Another copy of the guest that lives.
+    pub(crate) fn rival(&self, world: &World) -> Option<Arc<Process>> {
+        let others = world.machine.living().into_iter();
+        others.filter(|other| other.pod_uid != self.pod_uid && other.guest == self.guest).find(|other| other.is_live())
+    }
+
+    pub(crate) fn is_off(&self) -> bool {
+        matches!(self.report.borrow().state, DomainState::Off(_))
+    }
+
+    pub(crate) fn was_asked_to_end(&self) -> bool {
+        self.deadline.borrow().is_some()
+    }
+
+    pub(crate) fn change_report(&self, change: impl FnOnce(&mut DomainReport)) {
+        self.report.send_modify(change);
+    }
+
+    pub(crate) fn enter(&self, state: DomainState) {
+        self.change_report(|report| report.state = state);
+    }
+
+    /// A guest that moved here runs.
+    pub(crate) fn adopt(&self) {
+        self.change_report(|report| {
+            report.uid = Some(self.guest_uid.clone());
+            report.state = DomainState::Running;
+        });
     }
 
     /// Begins to start the guest, unless there was a start before.
@@ -140,11 +200,7 @@ impl Process {
         if self.report().state != DomainState::Absent {
             return;
         }
-        let rivals = world.machine.living();
-        let rival = rivals
-            .iter()
-            .find(|other| other.pod_uid != self.pod_uid && other.guest == self.guest && is_live(&other.report().state));
-        if let Some(rival) = rival {
+        if let Some(rival) = self.rival(world) {
             world.broken(|| {
                 format!("two live copies of {}: in pods {} and {}", self.guest, rival.pod_uid, self.pod_uid)
             });
@@ -170,24 +226,27 @@ impl Process {
                 Fate::Obedient | Fate::Stubborn => return,
             };
             world.pause(100..8_000).await;
-            if is_live(&process.report().state) {
-                world.ledger.ended_by_itself(&process.guest, end == OffReason::Crashed);
-            }
-            process.end(&world, end);
+            end_by_itself(&world, &process.guest, &process.guest_uid, end).await;
         });
     }
 
     /// The guest is off; the first reason stays.
-    fn end(&self, world: &World, reason: OffReason) {
-        if !matches!(self.report().state, DomainState::Off(_)) {
-            world.note(|| format!("guest {} is off: {reason:?}", self.guest));
+    pub(crate) fn end(&self, world: &World, reason: OffReason) {
+        if !self.is_off() {
+            world.note(|| format!("guest {} is off at {}: {reason:?}", self.guest, node_name(self.node)));
             self.enter(DomainState::Off(reason));
+            self.stop_sending();
         }
+    }
+
+    /// The process is gone from one moment to the next, and its guest with it.
+    pub fn die(&self, world: &World) {
+        self.note_end(world, Ending { words: None });
     }
 
     /// Somebody wants the guest to end: it must have been asked for.
     fn check_intent(&self, world: &World, who: &str) {
-        if is_live(&self.report().state) && !world.is_end_intended(&self.guest, &self.guest_uid) {
+        if self.is_live() && !world.is_end_intended(&self.guest, &self.guest_uid) {
             world.broken(|| format!("{who} ends the healthy guest {} without a recorded intent", self.guest));
         }
     }
@@ -229,10 +288,27 @@ async fn live(world: Arc<World>, process: Arc<Process>) {
             return;
         }
     };
-    let _ = timeout(DONE_PATIENCE, process.done.notified()).await;
-    world.note(|| format!("launcher of {} exits", process.guest));
-    *process.words.lock() = Some(FinalWords { reason, message: "it was simulated".to_owned(), migration: None });
-    world.machine.ended.notify_waiters();
+    // One whose guest has moved away is needed by nobody.
+    if reason != OffReason::Migrated {
+        let _ = timeout(DONE_PATIENCE, process.done.notified()).await;
+    }
+    let (message, migration) = ("it was simulated".to_owned(), process.moves.newest());
+    process.note_end(&world, Ending { words: Some(FinalWords { reason, message, migration }) });
+}
+
+/// A guest ends by itself, wherever it runs then.
+async fn end_by_itself(world: &Arc<World>, guest: &str, uid: &str, reason: OffReason) {
+    loop {
+        let copies: Vec<_> = world.machine.living().into_iter().filter(|process| process.guest_uid == uid).collect();
+        if let Some(process) = copies.iter().find(|process| process.is_live()) {
+            world.ledger.ended_by_itself(guest, reason == OffReason::Crashed);
+            return process.end(world, reason);
+        }
+        if copies.iter().all(|process| process.is_off()) {
+            return;
+        }
+        world.pause(50..500).await;
+    }
 }
 
 /// What happens once the guest was asked to power off.
@@ -241,10 +317,13 @@ async fn bring_about_the_end(world: Arc<World>, process: Arc<Process>) {
     if deadlines.wait_for(Option::is_some).await.is_err() {
         return;
     }
+    process.give_up_target(&world);
     if process.report().state == DomainState::Absent {
-        return process.end(&world, OffReason::Failed);
+        return process.end(&world, if process.is_live() { OffReason::Destroyed } else { OffReason::Failed });
     }
-    if !matches!(process.report().state, DomainState::Off(_) | DomainState::Starting) {
+    if matches!(process.report().state, DomainState::Running | DomainState::Paused(_))
+        && process.report().state != DomainState::Paused(PauseReason::Migration)
+    {
         process.enter(DomainState::ShuttingDown);
     }
     let listens = world.machine.fate(&process.guest, &process.guest_uid) != Fate::Stubborn;
@@ -263,17 +342,16 @@ async fn bring_about_the_end(world: Arc<World>, process: Arc<Process>) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use ferrovirt_apiserver::internal::Place;
     use ferrovirt_reconcile::Clock;
     use serde_json::{Value, json};
-    use tokio_util::sync::CancellationToken;
 
     use super::*;
     use crate::world::NAMESPACE;
 
     /// A world with one guest, whose uid comes with it.
-    async fn world() -> (Arc<World>, String) {
+    pub(crate) async fn world() -> (Arc<World>, String) {
         let keys = tempfile::tempdir().unwrap();
         let clock = Clock::starting_at(jiff::Timestamp::UNIX_EPOCH);
         let server = crate::server::start(keys.path(), 1, clock, CancellationToken::new()).unwrap();
@@ -289,7 +367,7 @@ mod tests {
         (world, uid)
     }
 
-    async fn running(world: &Arc<World>, pod: &str, uid: &str) -> Arc<Process> {
+    pub(crate) async fn running(world: &Arc<World>, pod: &str, uid: &str) -> Arc<Process> {
         Machine::start(world, pod, 0, "a", uid);
         let process = world.machine.process(pod).unwrap();
         process.begin(world, uid);
@@ -326,7 +404,7 @@ mod tests {
         process.note_done();
         world.machine.ended.notified().await;
         assert_eq!(world.first_broken(), None);
-        assert_eq!(process.ended().unwrap().reason, OffReason::Destroyed);
+        assert_eq!(process.ended().unwrap().words.unwrap().reason, OffReason::Destroyed);
     }
 
     #[tokio::test(start_paused = true)]

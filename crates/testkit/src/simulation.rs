@@ -13,7 +13,6 @@ use ferrovirt_domain::NodeFacts;
 use ferrovirt_reconcile::Clock;
 use ferrovirt_virt_controller::ControllerConfig;
 use ferrovirt_virt_handler::Config as HandlerConfig;
-use ferrovirt_virt_handler::peers::Alone;
 use futures::FutureExt;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -25,6 +24,7 @@ use crate::component::{Component, Life, Name};
 use crate::course::{Course, Deed, Fate};
 use crate::launcher::{NoLinks, NodeLaunchers};
 use crate::machine::node_name;
+use crate::network::NodePeers;
 use crate::user::{User, guest_spec};
 use crate::world::{NAMESPACE, World};
 use crate::{chaos, kubelet, server};
@@ -161,7 +161,7 @@ async fn handler(world: Arc<World>, node: usize, client: kube::Client, life: Lif
         facts: NodeFacts::default(),
     };
     let launchers = Arc::new(NodeLaunchers { world: world.clone(), node, life: life.clone() });
-    let (wiring, peers) = (Arc::new(NoLinks), Arc::new(Alone));
+    let (wiring, peers) = (Arc::new(NoLinks), Arc::new(NodePeers::new(&world, node, &life)));
     let ran = ferrovirt_virt_handler::run_guests(client, &config, launchers, wiring, peers, world.clock, life.token());
     if let Err(error) = ran.await {
         world.broken(|| format!("virt-handler ended: {error:#}"));

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::ledger::Ledger;
 use crate::machine::Machine;
+use crate::network::Network;
 
 /// Where guests live.
 pub const NAMESPACE: &str = "default";
@@ -35,8 +36,12 @@ pub struct World {
     pub machine: Machine,
     /// What users have asked of machines.
     pub ledger: Ledger,
+    /// The network between the nodes.
+    pub network: Network,
     /// Requests fail now and then.
     pub flaky: AtomicBool,
+    /// Calls to launchers are lost and repeated, and hypervisors fail.
+    pub rough: AtomicBool,
     /// Resources that are shown as they were at a revision.
     rewound: Mutex<BTreeMap<&'static str, Revision>>,
     known: Mutex<BTreeMap<&'static str, Known>>,
@@ -53,7 +58,9 @@ impl World {
             clock,
             machine: Machine::default(),
             ledger: Ledger::default(),
+            network: Network::default(),
             flaky: AtomicBool::new(false),
+            rough: AtomicBool::new(false),
             rewound: Mutex::default(),
             known: Mutex::default(),
             start: Instant::now(),
@@ -118,6 +125,16 @@ impl World {
     /// Whether a request fails now.
     pub(crate) fn request_fails(&self) -> bool {
         self.flaky.load(Ordering::Relaxed) && self.chance(20)
+    }
+
+    /// Whether calls to launchers go astray.
+    pub(crate) fn is_rough(&self) -> bool {
+        self.rough.load(Ordering::Relaxed)
+    }
+
+    /// Whether a step of a hypervisor fails now.
+    pub(crate) fn hypervisor_fails(&self) -> bool {
+        self.is_rough() && self.chance(10)
     }
 
     /// The guests as they are stored, whatever watches say.
