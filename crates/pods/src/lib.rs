@@ -14,6 +14,7 @@
 //! | [`overhead`] | what the processes around the guest need, with the derivation of each figure |
 //! | `placement` | node selector, affinity |
 //! | `support` | what cannot be run yet, refused by its path |
+//! | `target` | what differs in the pod that a guest moves to |
 //!
 //! Where files are inside of the pod is said in `ferrovirt_launcher_rpc::paths` alone.
 //!
@@ -27,6 +28,7 @@ pub mod overhead;
 mod placement;
 mod resources;
 mod support;
+mod target;
 mod volumes;
 
 use std::collections::BTreeMap;
@@ -39,10 +41,11 @@ use k8s_openapi::api::core::v1::{
     LocalObjectReference, Pod, PodSecurityContext, PodSpec, ResourceRequirements, SELinuxOptions, SeccompProfile,
 };
 
-pub use names::{hostname, pod_name};
+pub use names::{hostname, pod_name, target_pod_name};
 pub use overhead::memory_overhead;
 pub use resources::{guest_memory, vcpus};
 pub use support::Unsupported;
+pub use target::{Move, target_pod};
 pub use volumes::{claims_of, claims_of_volumes};
 
 /// The main container's name.

@@ -1,11 +1,14 @@
 //! Names that follow from a guest: its pod's, its host name, the label that finds its pod.
 
-use ferrovirt_api::VirtualMachineInstance;
+use ferrovirt_api::{VirtualMachineInstance, VirtualMachineInstanceMigration};
 
 /// What the names of launcher pods begin with.
 const PREFIX: &str = "virt-launcher-";
 /// Characters of the guest's uid at the end of the name: they tell a guest from its predecessor of the same name.
 const UID_CHARACTERS: usize = 5;
+/// Characters of the migration's uid at the end of a target pod's name. A guest has one first pod and many targets; more characters keep
+/// all of them apart.
+const TARGET_UID_CHARACTERS: usize = 10;
 /// Host names, labels and the names of many things that are made from a pod's name end here.
 const LONGEST: usize = 63;
 
@@ -14,10 +17,18 @@ const LONGEST: usize = 63;
 /// A name that is too long keeps its beginning and gets a fingerprint of the whole, so that guests that differ in the end of
 /// their names (as those of a pool do) do not fight for one pod name.
 pub fn pod_name(vmi: &VirtualMachineInstance) -> String {
+    launcher_name(vmi, vmi.metadata.uid.as_deref(), UID_CHARACTERS)
+}
+
+/// The name of the pod that the guest moves to: `virt-launcher-<name>-<10 characters of the migration's uid>`.
+pub fn target_pod_name(vmi: &VirtualMachineInstance, migration: &VirtualMachineInstanceMigration) -> String {
+    launcher_name(vmi, migration.metadata.uid.as_deref(), TARGET_UID_CHARACTERS)
+}
+
+fn launcher_name(vmi: &VirtualMachineInstance, uid: Option<&str>, characters: usize) -> String {
     let name = vmi.metadata.name.as_deref().unwrap_or_default();
-    let uid = vmi.metadata.uid.as_deref().unwrap_or_default();
-    let uid: String = uid.chars().filter(char::is_ascii_alphanumeric).take(UID_CHARACTERS).collect();
-    let room = LONGEST - PREFIX.len() - 1 - UID_CHARACTERS;
+    let uid: String = uid.unwrap_or_default().chars().filter(char::is_ascii_alphanumeric).take(characters).collect();
+    let room = LONGEST - PREFIX.len() - 1 - characters;
     format!("{PREFIX}{}-{}", fitted(&plain(name), room), uid.to_ascii_lowercase())
 }
 

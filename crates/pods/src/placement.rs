@@ -49,6 +49,11 @@ fn cpu_model<'a>(vmi: &'a VirtualMachineInstance, config: &'a LauncherConfig) ->
     model.or(config.cluster.cpu_model.as_deref()).filter(|model| !model.is_empty())
 }
 
+/// Whether the guest's processor is that of the host it started on.
+pub(crate) fn follows_host_model(vmi: &VirtualMachineInstance, config: &LauncherConfig) -> bool {
+    cpu_model(vmi, config).is_none_or(|model| model == FOLLOWS_HOST[0])
+}
+
 fn features(cpu: Option<&Cpu>, policy: CpuFeaturePolicy) -> impl Iterator<Item = &str> {
     let features = cpu.into_iter().flat_map(|cpu| &cpu.features);
     let matching = features.filter(move |feature| feature.policy.unwrap_or(CpuFeaturePolicy::Require) == policy);
@@ -60,7 +65,7 @@ pub(crate) fn affinity(vmi: &VirtualMachineInstance, config: &LauncherConfig) ->
     let mut avoided: Vec<String> = features(vmi.spec.domain.cpu.as_ref(), CpuFeaturePolicy::Forbid)
         .map(|feature| format!("{}{feature}", labels::CPU_FEATURE_PREFIX))
         .collect();
-    if cpu_model(vmi, config).is_none_or(|model| model == FOLLOWS_HOST[0]) {
+    if follows_host_model(vmi, config) {
         avoided.push(labels::OBSOLETE_HOST_MODEL.to_owned());
     }
     let affinity = vmi.spec.affinity.clone();

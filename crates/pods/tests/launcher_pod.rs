@@ -5,7 +5,7 @@
 
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::meta::VolumeMode;
-use ferrovirt_pods::{Acceleration, LauncherConfig, launcher_pod};
+use ferrovirt_pods::{Acceleration, LauncherConfig, Move, launcher_pod, target_pod};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -272,4 +272,91 @@ proptest! {
         prop_assert_eq!(spec.host_pid, None);
         prop_assert_eq!(launcher_pod(&vmi, &config).unwrap(), pod, "the same every time");
     }
+}
+
+fn movement(selector: Value) -> ferrovirt_api::VirtualMachineInstanceMigration {
+    let object = json!({
+        "metadata": {"name": "away", "namespace": "shop", "uid": "c0ffee00-1234-4d52-9d0e-0a1b2c3d4e5f"},
+        "spec": {"vmiName": "web", "addedNodeSelector": selector},
+    });
+    serde_json::from_value(object).unwrap()
+}
+
+fn target(spec: Value, source: &Pod, node: Value, selector: Value) -> Pod {
+    let (migration, node) = (movement(selector), serde_json::from_value(node).unwrap());
+    let movement = Move { migration: &migration, source, source_node: &node };
+    target_pod(&guest(spec), &config(), &movement).unwrap()
+}
+
+#[test]
+fn a_target_is_the_guests_pod_on_another_node() {
+    let spec = json!({"domain": small(json!({})), "nodeSelector": {"zone": "east"}});
+    let source = launcher_pod(&guest(spec.clone()), &config()).unwrap();
+    let made = target(spec, &source, json!({}), json!({"zone": "west", "disk": "fast"}));
+    assert_eq!(made.metadata.name.as_deref(), Some("virt-launcher-web-c0ffee0012"));
+    assert_eq!(made.metadata.owner_references, source.metadata.owner_references);
+    let labels = made.metadata.labels.as_ref().unwrap();
+    assert_eq!(labels["kubevirt.io/migrationJobUID"], "c0ffee00-1234-4d52-9d0e-0a1b2c3d4e5f");
+    assert_eq!(made.metadata.annotations.as_ref().unwrap()["kubevirt.io/migrationJobName"], "away");
+    let affinity = serde_json::to_value(&spec_of(&made).affinity).unwrap();
+    let apart = json!([{
+        "labelSelector": {"matchLabels": {"kubevirt.io/created-by": "8f3a92c1-77aa-4d52-9d0e-0a1b2c3d4e5f"}},
+        "topologyKey": "kubernetes.io/hostname",
+    }]);
+    assert_eq!(affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"], apart);
+    let selector = spec_of(&made).node_selector.as_ref().unwrap();
+    assert_eq!(selector["zone"], "east", "the guest's own word stands");
+    assert_eq!(selector["disk"], "fast");
+    assert_eq!(spec_of(&made).containers, spec_of(&source).containers);
+}
+
+#[test]
+fn a_target_has_the_processor_that_the_guest_knows() {
+    let node = json!({
+        "cpu-vendor.node.kubevirt.io/Intel": "true", "host-model-cpu.node.kubevirt.io/Skylake": "true",
+        "host-model-required-features.node.kubevirt.io/avx2": "true", "cpu-model.node.kubevirt.io/Haswell": "true",
+    });
+    let follows = json!({"domain": small(json!({}))});
+    let source = launcher_pod(&guest(follows.clone()), &config()).unwrap();
+    let first = target(follows.clone(), &source, node.clone(), json!({}));
+    let keys = |pod: &Pod| -> Vec<String> {
+        spec_of(pod).node_selector.as_ref().unwrap().keys().filter(|key| key.contains("cpu-")).cloned().collect()
+    };
+    let expected = [
+        "cpu-feature.node.kubevirt.io/avx2",
+        "cpu-model-migration.node.kubevirt.io/Skylake",
+        "cpu-vendor.node.kubevirt.io/Intel",
+    ];
+    assert_eq!(keys(&first), expected);
+    // On a newer host the guest still has the processor of the first one.
+    let newer = json!({"cpu-vendor.node.kubevirt.io/Intel": "true", "host-model-cpu.node.kubevirt.io/Icelake": "true"});
+    assert_eq!(keys(&target(follows, &first, newer, json!({}))), expected);
+    let named = json!({"domain": {"cpu": {"model": "Haswell"}, "memory": {"guest": "128Mi"}, "devices": {}}});
+    let source = launcher_pod(&guest(named.clone()), &config()).unwrap();
+    let made = target(named, &source, node, json!({}));
+    assert_eq!(keys(&made), ["cpu-model.node.kubevirt.io/Haswell", "cpu-vendor.node.kubevirt.io/Intel"]);
+}
+
+#[test]
+fn a_target_has_the_images_that_the_source_took() {
+    let spec = json!({"domain": small(json!({})), "volumes": [
+        {"name": "root", "containerDisk": {"image": "registry.example/disk:1"}},
+        {"name": "tools", "containerDisk": {"image": "registry.example/tools:1"}},
+    ]});
+    let mut source = launcher_pod(&guest(spec.clone()), &config()).unwrap();
+    let digest = format!("registry.example/disk@sha256:{}", "a".repeat(64));
+    let mount = |name: &str, image: &str| json!({"name": name, "mountPath": "/x", "volumeStatus": {"image": {"imageRef": image}}});
+    let status = json!({"containerStatuses": [{
+        "name": "compute", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
+        "volumeMounts": [mount("root", &digest), mount("tools", "sha256:abc")],
+    }]});
+    source.status = Some(serde_json::from_value(status).unwrap());
+    let made = target(spec, &source, json!({}), json!({}));
+    let volumes = spec_of(&made).volumes.as_ref().unwrap();
+    let image = |name: &str| {
+        let volume = volumes.iter().find(|volume| volume.name == name).unwrap();
+        volume.image.as_ref().unwrap().reference.clone().unwrap()
+    };
+    assert_eq!(image("root"), digest);
+    assert_eq!(image("tools"), "registry.example/tools:1", "an id that no registry knows is no name");
 }
