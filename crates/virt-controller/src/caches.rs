@@ -2,19 +2,25 @@
 
 use std::sync::Arc;
 
+use ferrovirt_api::migration::MigrationPhase;
+use ferrovirt_api::names::{annotations, labels};
 use ferrovirt_api::vm::DataVolume;
-use ferrovirt_api::{KubeVirt, VirtualMachine, VirtualMachineInstance};
+use ferrovirt_api::{
+    KubeVirt, MigrationPolicy, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration,
+};
 use ferrovirt_pods::{claims_of, claims_of_volumes};
 use ferrovirt_reconcile::controller::standard::owner_uid;
 use ferrovirt_reconcile::watch::DuplicateWatch;
 use ferrovirt_reconcile::{Cache, Index, ObjectKey, Watches};
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::{Node, NodeStatus, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, NodeCondition, NodeSpec, NodeStatus, PersistentVolumeClaim, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
 use tokio::sync::watch;
+
+use crate::launcher::Cluster;
 
 /// Launcher pods. The label selects what is worth knowing; whose a pod is, its owner's uid alone says.
 const LAUNCHER_PODS: &str = "kubevirt.io=virt-launcher";
@@ -43,13 +49,27 @@ pub struct Caches {
     pub vmis: Cache<VirtualMachineInstance>,
     /// Guests by the claims that they use: `namespace/claim`.
     pub vmis_by_claim: Index<VirtualMachineInstance, ObjectKey>,
+    /// Guests by the node that owns them.
+    pub vmis_by_node: Index<VirtualMachineInstance, String>,
+    /// Moves.
+    pub migrations: Cache<VirtualMachineInstanceMigration>,
+    /// Moves by their guest: `namespace/name`.
+    pub migrations_by_vmi: Index<VirtualMachineInstanceMigration, ObjectKey>,
+    /// Moves by whether they are over.
+    pub migrations_by_end: Index<VirtualMachineInstanceMigration, bool>,
+    /// Options of moves for some guests.
+    pub policies: Cache<MigrationPolicy>,
+    /// Namespaces: their labels.
+    pub namespaces: Cache<Namespace>,
     /// Launcher pods.
     pub pods: Cache<Pod>,
     /// Launcher pods by the uid of the guest that owns them.
     pub pods_by_owner: Index<Pod, String>,
+    /// Target pods by the uid of their move.
+    pub pods_by_migration: Index<Pod, String>,
     /// Claims.
     pub claims: Cache<PersistentVolumeClaim>,
-    /// Nodes: their labels, and whether they have KVM.
+    /// Nodes: their labels, taints, heartbeat, whether they are ready and whether they have KVM.
     pub nodes: Cache<Node>,
     /// Nodes by each of their labels, as `key=value`, and by the name of the resource that says KVM.
     pub nodes_by_trait: Index<Node, String>,
@@ -76,8 +96,15 @@ impl Caches {
         definitions.trim(|definition| definition.spec = Default::default());
         let mut vmis = Cache::<VirtualMachineInstance>::builder();
         let vmis_by_claim = vmis.index(claim_keys);
+        let vmis_by_node = vmis.index(|vmi: &VirtualMachineInstance| vmi.status.as_ref()?.node_name.clone());
+        let mut migrations = Cache::<VirtualMachineInstanceMigration>::builder();
+        let migrations_by_vmi = migrations.index(|migration| Some(guest_key(migration)));
+        let migrations_by_end = migrations.index(|migration| Some(is_over(migration)));
+        let mut namespaces = Cache::<Namespace>::builder();
+        namespaces.trim(trim_namespace);
         let mut pods = Cache::<Pod>::builder();
         let pods_by_owner = pods.index(|pod: &Pod| owner_uid(pod).map(str::to_owned));
+        let pods_by_migration = pods.index(|pod: &Pod| migration_uid(pod).map(str::to_owned));
         let mut nodes = Cache::<Node>::builder();
         let nodes_by_trait = nodes.index(traits);
         nodes.trim(trim_node);
@@ -90,8 +117,15 @@ impl Caches {
             data_volume_definitions: definitions.build(),
             vmis: vmis.build(),
             vmis_by_claim,
+            vmis_by_node,
+            migrations: migrations.build(),
+            migrations_by_vmi,
+            migrations_by_end,
+            policies: Cache::builder().build(),
+            namespaces: namespaces.build(),
             pods: pods.build(),
             pods_by_owner,
+            pods_by_migration,
             claims: Cache::builder().build(),
             nodes: nodes.build(),
             nodes_by_trait,
@@ -108,6 +142,9 @@ impl Caches {
         watches.add(Api::all(client.clone()), all(), &self.vms)?;
         watches.add(Api::all(client.clone()), all(), &self.revisions)?;
         watches.add(Api::all(client.clone()), all(), &self.vmis)?;
+        watches.add(Api::all(client.clone()), all(), &self.migrations)?;
+        watches.add(Api::all(client.clone()), all(), &self.policies)?;
+        watches.add(Api::all(client.clone()), all(), &self.namespaces)?;
         watches.add(Api::all(client.clone()), all().labels(LAUNCHER_PODS), &self.pods)?;
         watches.add(Api::all(client.clone()), all(), &self.claims)?;
         watches.add(Api::all(client.clone()), all(), &self.nodes)?;
@@ -140,6 +177,11 @@ impl Caches {
     pub fn kubevirt(&self) -> Option<Arc<KubeVirt>> {
         // There may be one only; should there be more, everybody takes the same.
         self.kubevirts.all().into_iter().next()
+    }
+
+    /// What launcher pods depend on besides their guests.
+    pub fn cluster(&self, launcher_image: &str) -> Cluster {
+        Cluster { kubevirt: self.kubevirt(), launcher_image: launcher_image.to_owned(), has_kvm: self.has_kvm() }
     }
 
     /// Whether some node offers KVM.
@@ -187,13 +229,43 @@ fn traits(node: &Node) -> Vec<String> {
     labels.chain(offers_kvm(node).then(|| KVM.to_owned())).collect()
 }
 
-/// Nodes change with every heartbeat and carry long lists of images; a line of labels and one number are read.
+/// Nodes carry long lists of images and conditions; a few lines are read.
 fn trim_node(node: &mut Node) {
     let kvm = offers_kvm(node);
-    node.metadata.annotations = None;
-    node.spec = None;
+    let heartbeat = |(key, _): &(&String, &mut String)| key.as_str() == annotations::NODE_HEARTBEAT;
+    if let Some(all) = &mut node.metadata.annotations {
+        let kept = all.iter_mut().filter(heartbeat).map(|(key, value)| (key.clone(), std::mem::take(value)));
+        *all = kept.collect();
+    }
+    let taints = node.spec.take().and_then(|spec| spec.taints);
+    node.spec = Some(NodeSpec { taints, ..NodeSpec::default() });
+    let conditions = node.status.take().and_then(|status| status.conditions).unwrap_or_default();
+    let ready = conditions.into_iter().filter(|condition| condition.type_ == "Ready");
+    let ready =
+        ready.map(|ready| NodeCondition { type_: ready.type_, status: ready.status, ..NodeCondition::default() });
     let allocatable = kvm.then(|| [(KVM.to_owned(), Quantity("1".to_owned()))].into());
-    node.status = Some(NodeStatus { allocatable, ..NodeStatus::default() });
+    node.status = Some(NodeStatus { allocatable, conditions: Some(ready.collect()), ..NodeStatus::default() });
+}
+
+fn trim_namespace(namespace: &mut Namespace) {
+    namespace.metadata.annotations = None;
+    namespace.spec = None;
+    namespace.status = None;
+}
+
+/// The guest of a move.
+pub(crate) fn guest_key(migration: &VirtualMachineInstanceMigration) -> ObjectKey {
+    ObjectKey::new(migration.metadata.namespace.as_deref().unwrap_or_default(), &migration.spec.vmi_name)
+}
+
+/// Whether a move is over.
+pub(crate) fn is_over(migration: &VirtualMachineInstanceMigration) -> bool {
+    migration.status.as_ref().and_then(|status| status.phase).is_some_and(MigrationPhase::is_final)
+}
+
+/// The move that a pod was made for.
+pub(crate) fn migration_uid(pod: &Pod) -> Option<&str> {
+    pod.metadata.labels.as_ref()?.get(labels::MIGRATION_JOB).map(String::as_str)
 }
 
 fn offers_kvm(node: &Node) -> bool {

@@ -5,12 +5,16 @@
 //! | folder | controller |
 //! |---|---|
 //! | [`vm`] | `VirtualMachine` → `VirtualMachineInstance`, as its run strategy and its users want |
+//! | [`migration`] | `VirtualMachineInstanceMigration` → target pod → hand-off to two nodes |
 //! | [`vmi`] | `VirtualMachineInstance` → launcher pod → hand-over to virt-handler |
 //!
 //! [`run`] starts them all and ends when told to, or when another process has taken the lease.
 
 pub mod caches;
 mod conditions;
+pub mod launcher;
+pub mod migration;
+mod node;
 mod patch;
 pub mod vm;
 pub mod vmi;
@@ -88,11 +92,13 @@ async fn work(client: Client, config: ControllerConfig, stop: CancellationToken)
     let synced = watches.synced();
     let recorder = Recorder::new(client.clone(), COMPONENT, &config.instance, config.clock);
     let machines = vm::runner(client.clone(), caches.clone(), recorder.clone(), &config);
-    let guests = vmi::runner(client.clone(), caches.clone(), recorder, &config);
+    let guests = vmi::runner(client.clone(), caches.clone(), recorder.clone(), &config);
+    let started = migration::Started::default();
+    let moves = migration::runner(client.clone(), caches.clone(), recorder, started, &config);
     let controllers = async {
         tokio::select! {
             () = synced => {
-                tokio::join!(machines.run(stop.clone()), guests.run(stop.clone()));
+                tokio::join!(machines.run(stop.clone()), guests.run(stop.clone()), moves.run(stop.clone()));
             }
             // A server that never answers must not keep this from ending.
             () = stop.cancelled() => {}

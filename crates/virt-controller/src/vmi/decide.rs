@@ -6,7 +6,7 @@ use std::time::Duration;
 use ferrovirt_api::meta::{Condition, ConditionStatus, QosClass, find_condition};
 use ferrovirt_api::names::{conditions, finalizers, labels, reasons};
 use ferrovirt_api::vmi::VirtualMachineInstancePhase as Phase;
-use ferrovirt_pods::{LauncherConfig, claims_of, launcher_pod, pod_name};
+use ferrovirt_pods::{claims_of, launcher_pod, pod_name};
 use ferrovirt_reconcile::controller::Failure;
 use ferrovirt_reconcile::{Note, Plan};
 use k8s_openapi::api::core::v1::Pod;
@@ -76,7 +76,7 @@ fn create(view: &View) -> Decision {
         let messages = missing.iter().map(|claim| format!("persistentvolumeclaim \"{claim}\" not found"));
         return cannot_create(view, reasons::FAILED_PVC_NOT_FOUND, &messages.collect::<Vec<_>>().join(", "));
     }
-    match launcher_pod(&view.vmi, &launcher_config(view)) {
+    match launcher_pod(&view.vmi, &view.cluster.launcher_config(&view.claims)) {
         Ok(pod) => Plan::nothing().then(Action::CreatePod(Box::new(pod))),
         Err(unsupported) => cannot_create(view, reasons::FAILED_CREATE, &unsupported.to_string()),
     }
@@ -84,17 +84,6 @@ fn create(view: &View) -> Decision {
 
 fn missing_claims(view: &View) -> impl Iterator<Item = &str> {
     view.claims.iter().filter(|(_, claim)| claim.is_none()).map(|(name, _)| name.as_str())
-}
-
-fn launcher_config(view: &View) -> LauncherConfig {
-    let modes =
-        view.claims.iter().filter_map(|(name, claim)| Some((name.clone(), hand_over::volume_mode(claim.as_ref()?))));
-    LauncherConfig {
-        image: view.launcher_image.clone(),
-        cluster: view.configuration(),
-        acceleration: view.acceleration(),
-        claims: modes.collect(),
-    }
 }
 
 /// Stays `Pending` and says why.

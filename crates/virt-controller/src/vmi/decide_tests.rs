@@ -78,10 +78,10 @@ fn without_kvm_on_any_node_the_pod_asks_for_none() {
     let mut view = view(guest("Pending"), vec![]);
     assert!(asks(&view));
     let emulate = json!({"spec": {"configuration": {"developerConfiguration": {"useEmulation": true}}}});
-    view.kubevirt = Some(Arc::new(serde_json::from_value(emulate).unwrap()));
+    view.cluster.kubevirt = Some(Arc::new(serde_json::from_value(emulate).unwrap()));
     assert!(!asks(&view));
-    view.kubevirt = None;
-    view.has_kvm = false;
+    view.cluster.kubevirt = None;
+    view.cluster.has_kvm = false;
     assert!(!asks(&view));
 }
 

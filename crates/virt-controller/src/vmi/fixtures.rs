@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::{Record, View};
+use crate::launcher::Cluster;
 
 pub(super) const UID: &str = "8f3a92c1-77aa-4d52-9d0e-0a1b2c3d4e5f";
 pub(super) const POD: &str = "virt-launcher-web-8f3a9";
@@ -89,9 +90,7 @@ pub(super) fn view(vmi: Value, pods: Vec<Value>) -> View {
         vmi: Arc::new(vmi),
         pods: pods.collect(),
         claims: [].into(),
-        kubevirt: None,
-        launcher_image: "launcher:1".to_owned(),
-        has_kvm: true,
+        cluster: Cluster { kubevirt: None, launcher_image: "launcher:1".to_owned(), has_kvm: true },
         missing_node_labels: Vec::new(),
         taken_vsock_cids: BTreeSet::new(),
         now: now(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ferrovirt_api::VirtualMachineInstance;
-use ferrovirt_api::meta::{AccessMode, ConditionStatus, QosClass, VolumeMode};
+use ferrovirt_api::meta::{AccessMode, ConditionStatus, QosClass};
 use ferrovirt_api::names::{annotations, conditions, reasons};
 use ferrovirt_api::values::Quantity;
 use ferrovirt_api::vmi::{
@@ -18,6 +18,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as PodQuantity;
 
 use super::conditions::Draft;
 use super::{Record, View};
+use crate::launcher::volume_mode;
 
 /// The pod's link on the pod network.
 const POD_INTERFACE: &str = "eth0";
@@ -60,7 +61,7 @@ pub(super) fn to_node(view: &View, pod: &Pod, node: &str) -> Record {
 }
 
 /// Uids of the pods that are on a node and have not ended.
-pub(super) fn active_pods(pods: &[Arc<Pod>]) -> BTreeMap<String, String> {
+pub(crate) fn active_pods(pods: &[Arc<Pod>]) -> BTreeMap<String, String> {
     let living = pods.iter().filter(|pod| !super::pod_state::is_finished(pod));
     let placed = living.filter_map(|pod| Some((pod.metadata.uid.clone()?, pod.spec.as_ref()?.node_name.clone()?)));
     placed.collect()
@@ -113,12 +114,6 @@ fn claim_info(name: &str, claim: &PersistentVolumeClaim) -> PersistentVolumeClai
         requests: quantities(requests),
         ..PersistentVolumeClaimInfo::default()
     }
-}
-
-/// How a claim is used; with a file system unless it says otherwise.
-pub(super) fn volume_mode(claim: &PersistentVolumeClaim) -> VolumeMode {
-    let mode = claim.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref());
-    mode.and_then(|mode| mode.parse().ok()).unwrap_or(VolumeMode::Filesystem)
 }
 
 fn quantities(amounts: Option<&BTreeMap<String, PodQuantity>>) -> BTreeMap<String, Quantity> {

@@ -29,9 +29,9 @@
 mod act;
 mod conditions;
 pub mod decide;
-mod hand_over;
+pub(crate) mod hand_over;
 mod observe;
-mod pod_state;
+pub(crate) mod pod_state;
 
 #[cfg(test)]
 mod fixtures;
@@ -100,7 +100,7 @@ fn feed(caches: &Caches, queue: &Queue<ObjectKey>) {
 }
 
 /// The guest that a pod belongs to, by the name in its owner reference; the uid is checked when the view is made.
-fn owner_key(pod: &Pod) -> Option<ObjectKey> {
+pub(crate) fn owner_key(pod: &Pod) -> Option<ObjectKey> {
     let uid = owner_uid(pod)?;
     let owner = pod.metadata.owner_references.iter().flatten().find(|owner| owner.uid == uid)?;
     (owner.kind == "VirtualMachineInstance").then_some(())?;

@@ -1,18 +1,18 @@
 //! Everything that a decision about one guest depends on, from caches.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ferrovirt_api::kubevirt::Configuration;
+use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::names::labels;
 use ferrovirt_api::vmi::VirtualMachineInstanceStatus;
-use ferrovirt_api::{KubeVirt, VirtualMachineInstance};
-use ferrovirt_pods::{Acceleration, claims_of};
+use ferrovirt_pods::claims_of;
 use ferrovirt_reconcile::ObjectKey;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::Pod;
 
 use crate::caches::Caches;
+use crate::launcher::{Claims, Cluster};
 
 /// The part of a guest's object that this controller writes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -46,34 +46,15 @@ pub struct View {
     /// Launcher pods that the guest owns, by uid.
     pub pods: Vec<Arc<Pod>>,
     /// The claims that the guest's volumes name, by name; `None` is missing.
-    pub claims: BTreeMap<String, Option<Arc<PersistentVolumeClaim>>>,
-    /// The cluster's configuration, when somebody has made one.
-    pub kubevirt: Option<Arc<KubeVirt>>,
-    /// Image of launcher pods.
-    pub launcher_image: String,
-    /// Some node offers KVM.
-    pub has_kvm: bool,
+    pub claims: Claims,
+    /// The cluster.
+    pub cluster: Cluster,
     /// Labels that the guest's pod needs and that no node has. Only filled for a pod that no node takes.
     pub missing_node_labels: Vec<String>,
     /// Socket addresses of other guests. Only filled for a guest that needs one.
     pub taken_vsock_cids: BTreeSet<u32>,
     /// Now.
     pub now: Timestamp,
-}
-
-impl View {
-    /// The cluster's configuration; the defaults when there is none.
-    pub fn configuration(&self) -> Configuration {
-        self.kubevirt.as_ref().and_then(|kubevirt| kubevirt.spec.configuration.clone()).unwrap_or_default()
-    }
-
-    /// How guests run here: on the processor where some node can, unless the cluster wants emulation.
-    pub fn acceleration(&self) -> Acceleration {
-        let configuration = self.kubevirt.as_ref().and_then(|kubevirt| kubevirt.spec.configuration.as_ref());
-        let developer = configuration.and_then(|configuration| configuration.developer_configuration.as_ref());
-        let emulate = developer.is_some_and(|developer| developer.use_emulation);
-        if self.has_kvm && !emulate { Acceleration::Hardware } else { Acceleration::Emulation }
-    }
 }
 
 pub(super) fn observe(caches: &Caches, key: &ObjectKey, launcher_image: &str, now: Timestamp) -> Option<View> {
@@ -83,9 +64,7 @@ pub(super) fn observe(caches: &Caches, key: &ObjectKey, launcher_image: &str, no
     Some(View {
         record: Record::of(&vmi),
         claims: claims.collect(),
-        kubevirt: caches.kubevirt(),
-        launcher_image: launcher_image.to_owned(),
-        has_kvm: caches.has_kvm(),
+        cluster: caches.cluster(launcher_image),
         missing_node_labels: missing_node_labels(caches, &pods),
         taken_vsock_cids: taken_vsock_cids(caches, &vmi),
         pods,

@@ -10,7 +10,7 @@ const PATIENT_REASONS: [&str; 3] = ["ContainerCreating", "PodInitializing", ""];
 
 /// A launcher pod before its guest was handed over.
 #[derive(Debug, PartialEq)]
-pub(super) enum PodState {
+pub(crate) enum PodState {
     /// On its way: nothing to tell.
     Starting,
     /// No node takes it.
@@ -39,7 +39,7 @@ pub(super) enum PodState {
     },
 }
 
-pub(super) fn state_of(pod: &Pod) -> PodState {
+pub(crate) fn state_of(pod: &Pod) -> PodState {
     let default = PodStatus::default();
     let status = pod.status.as_ref().unwrap_or(&default);
     if is_finished(pod) || pod.metadata.deletion_timestamp.is_some() {
@@ -54,13 +54,13 @@ pub(super) fn state_of(pod: &Pod) -> PodState {
 }
 
 /// Whether nothing runs in it any more.
-pub(super) fn is_finished(pod: &Pod) -> bool {
+pub(crate) fn is_finished(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// The pod's condition of a type.
-pub(super) fn condition<'a>(pod: &'a Pod, r#type: &str) -> Option<&'a PodCondition> {
+pub(crate) fn condition<'a>(pod: &'a Pod, r#type: &str) -> Option<&'a PodCondition> {
     find(pod.status.as_ref()?, r#type)
 }
 

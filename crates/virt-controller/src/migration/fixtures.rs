@@ -1,0 +1,1 @@
+//! Moves, guests and pods for tests.
