@@ -11,7 +11,7 @@ export PATH := $(PATH):$(if $(CARGO_HOME),$(CARGO_HOME),$(HOME)/.cargo)/bin
 FERROVIRT := target/release/ferrovirt
 FUZZ_SECONDS := 60
 
-.PHONY: help run stop build test test-unit test-api test-kubectl test-guests reference-up reference-down fuzz lint fmt clean
+.PHONY: help run stop build test test-unit test-api test-kubectl test-guests test-moves reference-up reference-down fuzz lint fmt clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name what; do printf '  make %-15s %s\n' "$$name" "$$what"; done
@@ -42,6 +42,9 @@ test-kubectl: ## Only kubectl's commands, on our server and on a real kube-apise
 
 test-guests: ## Only real guests and machines on the local cluster, with ours and KubeVirt's virtctl, and kill -9 of everything around them
 	@scripts/test.sh guests
+
+test-moves: ## Only live migration between two nodes, with kill -9 and cut links in its middle (FERROVIRT_FAULT_MOMENTS=20: all of it)
+	@scripts/test.sh moves
 
 reference-up: ## Build and start a real etcd, kube-apiserver and controller manager on loopback
 	@scripts/setup.sh reference

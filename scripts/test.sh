@@ -5,6 +5,7 @@
 #   test.sh api        the API suite, on our server and on the reference
 #   test.sh kubectl    kubectl's commands, on our server and on the reference
 #   test.sh guests     real guests and machines on the local cluster, ours and KubeVirt's virtctl, and kill -9 of everything around them
+#   test.sh moves      live migration on a local cluster with two nodes, and kill -9 and cut links in its middle
 # A phase that fails does not keep the later ones from running. Ends with a line per phase; fails when any phase failed.
 # The reference is a real kube-apiserver, built with Go. Where no Go is there nor can be fetched, what needs it is skipped, and said so.
 set -uo pipefail
@@ -45,9 +46,9 @@ trap 'exit 143' TERM HUP
 
 start_ours() { "$target/ferrovirt" up --nodes 0 --state "$work/ours" --listen 127.0.0.1:0; }
 stop_ours() { [ ! -d "$work/ours" ] || "$target/ferrovirt" down --state "$work/ours"; }
-start_cluster() {
+start_cluster() { # start_cluster [NODES]
   images/guest/build.sh "$work/guest" || return
-  "$target/ferrovirt" up --state "$work/cluster" || return
+  "$target/ferrovirt" up --nodes "${1:-1}" --state "$work/cluster" || return
   for image in "$work"/guest/*.tar; do "$target/ferrovirt" images import --state "$work/cluster" "$image" || return; done
 }
 stop_cluster() { [ ! -d "$work/cluster" ] || "$target/ferrovirt" down --delete --state "$work/cluster"; }
@@ -96,6 +97,11 @@ vm_suite() { # vm_suite VIRTCTL [ARGUMENT…]
   shift
   "$target/vm-suite" --kubeconfig "$work/cluster/kubeconfig" --kubectl "$bin/kubectl" --virtctl "$virtctl" "$@"
 }
+migration_suite() {
+  "$target/migration-suite" --kubeconfig "$work/cluster/kubeconfig" --kubectl "$bin/kubectl" --virtctl "$target/virtctl" --patience 600
+}
+# FERROVIRT_FAULT_MOMENTS=20 is the whole of it.
+move_faults() { "$target/fault-suite" --state "$work/cluster"; }
 faults() { tests/faults/run.sh "$target/ferrovirt" "$work/cluster" "$bin/kubectl"; }
 foreign_client() { tests/foreign/run.sh "$target/ferrovirt"; }
 kubectl_commands() { tests/kubectl/run.sh --kubeconfig "$1" --kubectl "$bin/kubectl" --ferrovirt "$target/ferrovirt"; }
@@ -131,8 +137,18 @@ guests() {
   phase "stop the local cluster" stop_cluster
 }
 
+moves() {
+  phase "build the programs" build || return
+  phase "build kubectl" tests/reference/build.sh kubectl || return
+  if phase "start a cluster with two nodes" start_cluster 2; then
+    phase "live migration" migration_suite
+    phase "faults in live migration" move_faults
+  fi
+  phase "stop the cluster with two nodes" stop_cluster
+}
+
 what=${1:-all}
-case $what in all | rust | api | kubectl | guests) ;; *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
+case $what in all | rust | api | kubectl | guests | moves) ;; *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
 phase "install what is missing" scripts/setup.sh test || exit 1
 case $what in all | rust)
   # The node's tests look inside pods with it.
@@ -142,6 +158,7 @@ case $what in all | rust)
 esac
 case $what in all | api | kubectl) black_box ;; esac
 case $what in all | guests) guests ;; esac
+case $what in all | moves) moves ;; esac
 
 say "summary"
 printf '%s' "$report"
