@@ -9,14 +9,14 @@ use crate::stage::Stage;
 
 /// A guest that changes more in a second than the policies below let through.
 async fn dirtying(stage: &Stage) -> Result<Guest> {
-    let guest = stage.worker("worker", &["dirty-memory 64 40 &"]).await?;
+    let guest = stage.worker("worker", &["dirty-memory 48 40 &"]).await?;
     wait("its memory to change", 60, || async { Ok((guest.count().await?.dirtied > 0).then_some(())) }).await?;
     Ok(guest)
 }
 
 /// Slow, and soon out of time; with more allowed.
 fn policy_of(more: &Value) -> Value {
-    let mut spec = json!({"bandwidthPerMigration": "12Mi", "completionTimeoutPerGiB": 12, "maxDowntimeMs": 100});
+    let mut spec = json!({"bandwidthPerMigration": "6Mi", "completionTimeoutPerGiB": 20, "maxDowntimeMs": 100});
     for (field, value) in more.as_object().into_iter().flatten() {
         spec[field] = value.clone();
     }
