@@ -18,6 +18,7 @@ mod cloud_init;
 mod convert;
 mod facts;
 mod identity;
+mod moving;
 mod pci;
 mod refuse;
 mod unsupported;
@@ -29,6 +30,7 @@ use ferrovirt_launcher_rpc::disks::DiskTask;
 use ferrovirt_launcher_rpc::network::GuestLink;
 
 pub use facts::{Accelerator, Claim, Claims, FirmwareImage, HostCpu, NodeFacts, Ovmf, Smbios, Version};
+pub use moving::{copied_volumes, target_disk_tasks};
 pub use unsupported::Unsupported;
 pub use xml::Domain;
 

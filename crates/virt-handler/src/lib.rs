@@ -5,6 +5,7 @@
 //! | [`vmi`] | the controller of guests: `decide.rs` has the judgement, `report.rs` turns launchers' reports into status |
 //! | [`launcher`] | launchers: the trait, the client, the followers that keep the last report of each |
 //! | [`wiring`] | the guest's network inside its pod |
+//! | `migration/` | guests that move from and to this node |
 //! | [`peers`] | connections with other nodes, which carry guests that move |
 //! | `host_disks.rs` | disk images in directories of the node |
 //! | `server.rs` | consoles and commands for virt-api |
@@ -17,6 +18,7 @@
 mod claims;
 mod host_disks;
 pub mod launcher;
+mod migration;
 mod node;
 pub mod peers;
 pub mod probe;
@@ -25,6 +27,7 @@ mod server;
 pub mod vmi;
 pub mod wiring;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -38,9 +41,13 @@ use ferrovirt_reconcile::{Cache, Clock, Expectations, ObjectKey, Queue, Recorder
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::watcher;
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use self::launcher::{Followers, Launchers};
+use self::migration::departed::Departed;
+use self::migration::proxy::{self, Carriers};
+use self::migration::target::Arriving;
 use self::peers::Peers;
 use self::vmi::{Guests, World};
 use self::wiring::Wiring;
@@ -67,11 +74,11 @@ pub async fn run(
     clock: Clock,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let (watches, guests, queue) = wire(&client, &config, launchers, wiring, peers, &clock)?;
+    let (watches, guests, queues) = wire(&client, &config, launchers, wiring, peers, &clock)?;
     tokio::spawn(node::run(client, config.node.clone(), config.facts.clone(), clock, stop.clone()));
     let server = server::serve(&config.socket, guests.clone(), stop.clone());
     tokio::select! {
-        () = work(watches, guests, queue, stop) => Ok(()),
+        () = work(watches, guests, queues, stop) => Ok(()),
         served = server => Ok(served?),
     }
 }
@@ -86,16 +93,30 @@ pub async fn run_guests(
     clock: Clock,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let (watches, guests, queue) = wire(&client, config, launchers, wiring, peers, &clock)?;
-    work(watches, guests, queue, stop).await;
+    let (watches, guests, queues) = wire(&client, config, launchers, wiring, peers, &clock)?;
+    work(watches, guests, queues, stop).await;
     Ok(())
 }
 
-async fn work(mut watches: Watches, guests: Guests, queue: Queue<ObjectKey>, stop: CancellationToken) {
+async fn work(mut watches: Watches, guests: Guests, queues: Queues, stop: CancellationToken) {
     let synced = watches.synced();
     let work = async {
         synced.await;
-        Runner::new(guests, queue).workers(16).run(stop).await;
+        let arriving = Runner::new(Arriving(guests.clone()), queues.arriving).workers(8);
+        let departed = Runner::new(Departed(guests.clone()), queues.departed);
+        // Callers are judged by what the caches say.
+        let calls = proxy::serve(guests.clone());
+        let guests = Runner::new(guests, queues.guests).workers(16);
+        let work =
+            futures::future::join3(guests.run(stop.clone()), arriving.run(stop.clone()), departed.run(stop.clone()));
+        let calls = async {
+            calls.await;
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            _ = work => {}
+            () = calls => {}
+        }
     };
     tokio::select! {
         () = watches.run() => {}
@@ -103,9 +124,23 @@ async fn work(mut watches: Watches, guests: Guests, queue: Queue<ObjectKey>, sto
     }
 }
 
-type Wired = (Watches, Guests, Queue<ObjectKey>);
+/// Which guests are looked at next.
+#[derive(Default)]
+struct Queues {
+    guests: Queue<ObjectKey>,
+    arriving: Queue<ObjectKey>,
+    departed: Queue<ObjectKey>,
+}
 
-/// Caches, followers and the queue that both feed.
+impl Queues {
+    fn all(&self) -> [Queue<ObjectKey>; 3] {
+        [self.guests.clone(), self.arriving.clone(), self.departed.clone()]
+    }
+}
+
+type Wired = (Watches, Guests, Queues);
+
+/// Caches, followers and the queues that both feed.
 fn wire(
     client: &Client,
     config: &Config,
@@ -116,18 +151,29 @@ fn wire(
 ) -> anyhow::Result<Wired> {
     std::fs::create_dir_all(&config.directory)?;
     let vmis = Cache::<VirtualMachineInstance>::builder().build();
+    let mut builder = Cache::<VirtualMachineInstance>::builder();
+    let arriving_by_move = builder.index(|vmi: &VirtualMachineInstance| {
+        vmi.status.as_ref().and_then(|status| status.migration_state.as_ref()?.migration_uid.clone())
+    });
+    let arriving = builder.build();
     let mut builder = Cache::<Pod>::builder();
     let pods_by_owner = builder.index(vmi::owner);
+    let pods_by_guest = builder.index(guest_of);
     let pods_by_uid = builder.index(|pod: &Pod| pod.metadata.uid.clone());
     let pods = builder.build();
-    let queue = Queue::default();
-    vmis.feed(&queue, ObjectKey::of);
-    pods.feed(&queue, guest_of);
-    let (pods_of_listener, queue_of_listener) = (pods.clone(), queue.clone());
+    let queues = Queues::default();
+    vmis.feed(&queues.guests, ObjectKey::of);
+    vmis.feed(&queues.departed, ObjectKey::of);
+    arriving.feed(&queues.arriving, ObjectKey::of);
+    for queue in queues.all() {
+        pods.feed(&queue, guest_of);
+    }
+    let (pods_of_listener, queues_of_listener) = (pods.clone(), queues.all());
     let followers = Followers::new(launchers, config.directory.join("capabilities.tar"), move |pod_uid| {
-        for pod in pods_of_listener.by(&pods_by_uid, pod_uid) {
-            if let Some(key) = guest_of(&pod) {
-                queue_of_listener.add(&key, Priority::default());
+        let keys = pods_of_listener.by(&pods_by_uid, pod_uid).into_iter().filter_map(|pod| guest_of(&pod));
+        for key in keys {
+            for queue in &queues_of_listener {
+                queue.add(&key, Priority::default());
             }
         }
     });
@@ -136,6 +182,8 @@ fn wire(
     let mut watches = Watches::new();
     let mine = format!("{}={}", labels::NODE_NAME, config.node);
     watches.add(Api::all(client.clone()), watcher::Config::default().labels(&mine), &vmis)?;
+    let to_me = format!("{}={}", labels::MIGRATION_TARGET_NODE_NAME, config.node);
+    watches.add(Api::all(client.clone()), watcher::Config::default().labels(&to_me), &arriving)?;
     let here = watcher::Config::default()
         .labels("kubevirt.io=virt-launcher")
         .fields(&format!("spec.nodeName={}", config.node));
@@ -149,12 +197,18 @@ fn wire(
         vmis,
         pods,
         pods_by_owner,
+        pods_by_guest,
+        arrivals_written: Expectations::new(&arriving, DEFAULT_TIMEOUT),
+        arriving,
+        arriving_by_move,
+        carriers: Carriers::new(peers.clone()),
+        progressed: Mutex::new(HashMap::new()),
         followers,
         wiring,
         peers,
         clock: *clock,
     });
-    Ok((watches, guests, queue))
+    Ok((watches, guests, queues))
 }
 
 /// A launcher is followed from the moment its container may run until its pod is gone.

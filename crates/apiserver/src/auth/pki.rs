@@ -181,6 +181,13 @@ impl Pki {
         issue_leaf(&Leaf::server(name, names.iter().cloned().collect()), &self.ca, CA_NAME, now)
     }
 
+    /// A certificate for a component that both calls others of its kind and is called by them, signed by the cluster's CA.
+    pub fn peer_identity(&self, user: &str, name: &str, now: SystemTime) -> Result<Identity, PkiError> {
+        let mut leaf = Leaf::server(user, BTreeSet::from([name.to_owned()]));
+        leaf.calls = true;
+        issue_leaf(&leaf, &self.ca, CA_NAME, now)
+    }
+
     /// How the API server speaks TLS: HTTP/2 and HTTP/1.1, client certificates welcome but not needed.
     ///
     /// As in kube-apiserver, a certificate of an unknown authority does not fail the handshake; [`Pki::peer`] tells
@@ -232,15 +239,17 @@ struct Leaf<'a> {
     group: Option<&'a str>,
     /// Subject alternative names; only servers have them.
     names: BTreeSet<String>,
+    /// It is a client's, or also a client's.
+    calls: bool,
 }
 
 impl<'a> Leaf<'a> {
     fn server(name: &'a str, names: BTreeSet<String>) -> Self {
-        Self { name, group: None, names }
+        Self { name, group: None, names, calls: false }
     }
 
     fn client(name: &'a str, group: Option<&'a str>) -> Self {
-        Self { name, group, names: BTreeSet::new() }
+        Self { name, group, names: BTreeSet::new(), calls: true }
     }
 
     fn params(&self, now: SystemTime) -> Result<CertificateParams, rcgen::Error> {
@@ -250,11 +259,9 @@ impl<'a> Leaf<'a> {
             params.distinguished_name.push(DnType::OrganizationName, group);
         }
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![if self.names.is_empty() {
-            ExtendedKeyUsagePurpose::ClientAuth
-        } else {
-            ExtendedKeyUsagePurpose::ServerAuth
-        }];
+        let serves = (!self.names.is_empty()).then_some(ExtendedKeyUsagePurpose::ServerAuth);
+        let calls = self.calls.then_some(ExtendedKeyUsagePurpose::ClientAuth);
+        params.extended_key_usages = serves.into_iter().chain(calls).collect();
         params.use_authority_key_identifier_extension = true;
         Ok(params)
     }

@@ -1,5 +1,6 @@
 //! `ferrovirt node`: one node of the local cluster: the node runtime and virt-handler.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use anyhow::Context;
 use ferrovirt_api::names::labels;
 use ferrovirt_reconcile::Clock;
 use ferrovirt_virt_handler::launcher::PodLaunchers;
-use ferrovirt_virt_handler::peers::Alone;
+use ferrovirt_virt_handler::peers::{Identity, TlsPeers, plain_sockets};
 use ferrovirt_virt_handler::wiring::PodWiring;
 use k8s_openapi::api::core::v1::Node;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -16,11 +17,14 @@ use kube::{Api, ResourceExt};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::control_plane::{HANDLER_KUBECONFIG, NODE_KUBECONFIG, node_name};
+use crate::control_plane::{HANDLER_KUBECONFIG, MIGRATION_IDENTITY, NODE_KUBECONFIG, node_name};
 use crate::local::{Home, Process};
 
 /// How long the control plane may take to write the node's kubeconfigs.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Where nodes listen for guests that move; always the same, since objects name it over restarts.
+const MIGRATION_PORT: u16 = 8189;
 
 /// Arguments of `node`.
 #[derive(clap::Args, Clone)]
@@ -57,6 +61,7 @@ async fn node(args: &Args) -> anyhow::Result<()> {
     config.kvm = facts.accelerator == ferrovirt_domain::Accelerator::Kvm;
     config.addresses = network.addresses().to_vec();
     config.pod_ranges = network.pod_ranges().iter().map(ToString::to_string).collect();
+    let peers = Arc::new(peers(&network, &directory).await?);
     let nodes: Api<Node> = Api::all(runtime_client.clone());
     let runtime = tokio::spawn(ferrovirt_node::run(config, runtime_client, images, Arc::new(network), stop.clone()));
     let handler = ferrovirt_virt_handler::Config {
@@ -66,7 +71,7 @@ async fn node(args: &Args) -> anyhow::Result<()> {
         facts,
     };
     let launchers = Arc::new(PodLaunchers::new(directory.join("pods")));
-    let (wiring, peers) = (Arc::new(PodWiring), Arc::new(Alone));
+    let wiring = Arc::new(PodWiring);
     let handler =
         ferrovirt_virt_handler::run(handler_client, handler, launchers, wiring, peers, Clock::System, stop.clone());
     let handler = tokio::spawn(handler);
@@ -88,6 +93,26 @@ async fn node(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The way to the other nodes: sockets in the node's own network, so that what cuts nodes off from each other cuts guests on their way.
+async fn peers(network: &ferrovirt_cluster_network::Node, directory: &Path) -> anyhow::Result<TlsPeers> {
+    let path = directory.join(MIGRATION_IDENTITY);
+    until_there(&path).await;
+    let pem = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let identity = Identity::parse(&pem, &path.display().to_string())?;
+    let (namespace, [address, _]) = (network.netns(), network.addresses());
+    let sockets = Arc::new(move |to| ferrovirt_cluster_network::run_in(&namespace, move || plain_sockets(to)));
+    let begin = Instant::now();
+    loop {
+        match TlsPeers::listen((address, MIGRATION_PORT).into(), identity.clone(), sockets.clone()) {
+            // An earlier process of this node may be on its way out.
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && begin.elapsed() < PATIENCE => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            listening => return listening.with_context(|| format!("cannot listen at {address}:{MIGRATION_PORT}")),
+        }
+    }
+}
+
 /// Waits until guests can be placed on the node. `up` waits for this, so that whoever creates one then is not told to be patient.
 async fn until_schedulable(nodes: &Api<Node>, name: &str) {
     loop {
@@ -99,12 +124,17 @@ async fn until_schedulable(nodes: &Api<Node>, name: &str) {
     }
 }
 
-/// A client for a kubeconfig that the control plane writes when it starts; both start at the same time.
-async fn client(path: &Path) -> anyhow::Result<kube::Client> {
+/// Waits for a file that the control plane writes when it starts; both start at the same time.
+async fn until_there(path: &Path) {
     let begin = Instant::now();
     while !path.exists() && begin.elapsed() < PATIENCE {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// A client for a kubeconfig that the control plane writes when it starts.
+async fn client(path: &Path) -> anyhow::Result<kube::Client> {
+    until_there(path).await;
     let kubeconfig = Kubeconfig::read_from(path)
         .with_context(|| format!("cannot read {}: the control plane makes it when it starts", path.display()))?;
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;

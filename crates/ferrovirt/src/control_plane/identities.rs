@@ -23,6 +23,11 @@ pub(crate) const NODE_KUBECONFIG: &str = "node.kubeconfig";
 /// The handler's.
 pub(crate) const HANDLER_KUBECONFIG: &str = "virt-handler.kubeconfig";
 
+/// What the node's handler shows to other nodes' handlers: the cluster's CA, its certificate and its key.
+pub(crate) const MIGRATION_IDENTITY: &str = "migration.pem";
+/// The user of handlers among each other; it has no rights at the API server.
+const MIGRATION_USER: &str = "kubevirt.io:system:client:migration";
+
 /// Makes or renews roles and bindings.
 pub(super) async fn install(server: &Arc<Server>) -> anyhow::Result<()> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kubevirt"}});
@@ -113,5 +118,9 @@ pub(super) fn write_node(
         let identity = pki.client_identity(user, groups, SystemTime::now())?;
         write_private(&directory.join(file), &kubeconfig_yaml("ferrovirt", &url, pki.ca_certificate(), &identity))?;
     }
+    let peer =
+        pki.peer_identity(MIGRATION_USER, &ferrovirt_virt_handler::peers::certified_name(name), SystemTime::now())?;
+    let pem = format!("{}{}{}", pki.ca_certificate(), peer.certificate, peer.key);
+    write_private(&directory.join(MIGRATION_IDENTITY), &pem)?;
     Ok(())
 }

@@ -8,7 +8,7 @@ mod host_paths;
 mod identities;
 mod installation;
 
-pub(crate) use self::identities::{HANDLER_KUBECONFIG, NODE_KUBECONFIG};
+pub(crate) use self::identities::{HANDLER_KUBECONFIG, MIGRATION_IDENTITY, NODE_KUBECONFIG};
 
 use std::convert::Infallible;
 use std::path::Path;

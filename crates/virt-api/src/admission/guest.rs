@@ -4,7 +4,9 @@
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::defaults::default_vmi;
 use ferrovirt_api::gates;
+use ferrovirt_api::names::labels;
 use ferrovirt_api::validation;
+use serde_json::Value;
 
 use super::review::{Admission, Facts, Failure, Judgement, Operation, Refusal, Request, Steps, none, read, write};
 
@@ -47,7 +49,7 @@ fn update(request: &Request<'_>, facts: &Facts<'_>, steps: Steps) -> Judgement {
 }
 
 /// What a user writes into the status is dropped without a word, as on any Kubernetes object with a status of its own.
-fn with_old_status(request: &Request<'_>) -> Option<serde_json::Value> {
+fn with_old_status(request: &Request<'_>) -> Option<Value> {
     let old = &request.old_object["status"];
     if request.object["status"] == *old {
         return None;
@@ -71,18 +73,114 @@ fn restrict_to_node(request: &Request<'_>, facts: &Facts<'_>) -> Result<(), Fail
         let message = format!("{} has no node in its identity: it may not write guests", request.user.name);
         return Err(Refusal::forbidden(message).into());
     };
-    let status = &request.old_object["status"];
-    let target = &status["migrationState"]["targetNode"];
-    if status["nodeName"] != *node && *target != *node {
-        let message = format!(
-            "virt-handler of node {node} may only write guests of its node; {}/{} is not on it and does not move to it",
-            request.namespace, request.name
-        );
-        return Err(Refusal::forbidden(message).into());
+    may_write(node, request.old_object, request.object).map_err(|wrong| {
+        let guest = format!("{}/{}", request.namespace, request.name);
+        Refusal::forbidden(format!("virt-handler of node {node} {wrong}: {guest}")).into()
+    })
+}
+
+/// What the virt-handler of a node may make of a guest's object; the error says what it may not.
+///
+/// | whose guest | may change |
+/// |---|---|
+/// | on the node | all but where it is and where it moves |
+/// | moves to the node | the record of the move; and once all that goes with it: the object's node, to its own |
+/// | another's | nothing |
+fn may_write(node: &str, old: &Value, new: &Value) -> Result<(), &'static str> {
+    let (was, is) = (&old["status"], &new["status"]);
+    let moves_here = was["migrationState"]["targetNode"] == *node;
+    if was["nodeName"] != *node && !moves_here {
+        return Err("may only write guests that are on its node or move to it");
     }
-    if request.object["status"]["migrationState"]["targetNode"] != *target {
-        let message = format!("virt-handler of node {node} may not choose the target of a migration");
-        return Err(Refusal::forbidden(message).into());
+    for field in ["migrationUid", "sourceNode", "sourcePod", "targetNode", "targetPod"] {
+        if was["migrationState"][field] != is["migrationState"][field] {
+            return Err("may not choose what moves where: only virt-controller hands a guest off");
+        }
+    }
+    let label = |object: &Value| object["metadata"]["labels"][labels::NODE_NAME].clone();
+    let stays = was["nodeName"] == is["nodeName"];
+    if (!stays || label(old) != label(new)) && !(moves_here && is["nodeName"] == *node && label(new) == *node) {
+        return Err("may only take over guests that move to its node");
+    }
+    if stays && was["nodeName"] != *node && apart_from_the_move(old) != apart_from_the_move(new) {
+        return Err("may write nothing but the migration's record until it has taken the guest over");
     }
     Ok(())
+}
+
+/// What the target's handler leaves alone: everything that a writer can choose, but for the record of the move.
+fn apart_from_the_move(object: &Value) -> (Value, Value, Value, Value) {
+    let mut status = object["status"].clone();
+    if let Some(fields) = status.as_object_mut() {
+        fields.remove("migrationState");
+    }
+    let metadata = &object["metadata"];
+    (object["spec"].clone(), status, metadata["labels"].clone(), metadata["annotations"].clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn guest() -> Value {
+        json!({
+            "metadata": {"name": "db", "labels": {"kubevirt.io/nodeName": "node1"}},
+            "spec": {"domain": {}},
+            "status": {"nodeName": "node1", "phase": "Running", "migrationState": {
+                "migrationUid": "m", "sourceNode": "node1", "targetNode": "node2",
+            }},
+        })
+    }
+
+    fn judged(node: &str, change: impl FnOnce(&mut Value)) -> bool {
+        let (old, mut new) = (guest(), guest());
+        change(&mut new);
+        may_write(node, &old, &new).is_ok()
+    }
+
+    fn take_over(vmi: &mut Value, node: &str) {
+        vmi["metadata"]["labels"]["kubevirt.io/nodeName"] = node.into();
+        vmi["status"]["nodeName"] = node.into();
+        vmi["status"]["migrationState"]["completed"] = true.into();
+        vmi["status"]["interfaces"] = json!([{"name": "default"}]);
+    }
+
+    #[test]
+    fn the_owner_writes_all_but_where_the_guest_is_and_goes() {
+        assert!(judged("node1", |vmi| vmi["status"]["phase"] = "Failed".into()));
+        assert!(judged("node1", |vmi| vmi["status"]["migrationState"]["failed"] = true.into()));
+        for node in ["node2", "node3"] {
+            assert!(!judged("node1", |vmi| take_over(vmi, node)), "{node}");
+        }
+        assert!(!judged("node1", |vmi| vmi["metadata"]["labels"]["kubevirt.io/nodeName"] = "node2".into()));
+        assert!(!judged("node1", |vmi| vmi["status"]["migrationState"] = Value::Null));
+    }
+
+    #[test]
+    fn the_target_writes_the_record_and_takes_over_for_itself_only() {
+        assert!(judged("node2", |vmi| vmi["status"]["migrationState"]["targetNodeAddress"] = "10.0.0.2".into()));
+        assert!(judged("node2", |vmi| take_over(vmi, "node2")));
+        assert!(!judged("node2", |vmi| take_over(vmi, "node3")));
+        assert!(!judged("node2", |vmi| vmi["status"]["nodeName"] = "node2".into()), "the label goes with it");
+        assert!(!judged("node2", |vmi| vmi["metadata"]["labels"]["kubevirt.io/nodeName"] = "node2".into()));
+        for change in [
+            |vmi: &mut Value| vmi["status"]["phase"] = "Failed".into(),
+            |vmi| {
+                vmi["metadata"]["labels"]["a"] = "b".into();
+            },
+        ] {
+            assert!(!judged("node2", change), "not its own yet");
+        }
+        for field in ["targetNode", "sourceNode", "migrationUid"] {
+            assert!(!judged("node2", |vmi| vmi["status"]["migrationState"][field] = "node2x".into()), "{field}");
+        }
+    }
+
+    #[test]
+    fn others_write_nothing() {
+        assert!(!judged("node3", |_| {}));
+        assert!(!judged("node3", |vmi| take_over(vmi, "node3")));
+    }
 }

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ferrovirt_launcher_rpc::messages::{DomainReport, Refusal, StartRequest};
-use ferrovirt_launcher_rpc::migration::{CancelRequest, Channel, SourceRequest, TargetRequest, VerdictRequest};
+use ferrovirt_launcher_rpc::migration::{
+    CancelRequest, Channel, Connection, SourceRequest, TargetRequest, VerdictRequest,
+};
 use ferrovirt_launcher_rpc::paths;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
@@ -20,8 +22,10 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 
+use super::descriptor::{self, Handed};
 use super::{Answer, Command, LONG, Launcher, LauncherError, Launchers, SHORT, Stream};
 
 /// The largest answer that a launcher may give.
@@ -86,6 +90,14 @@ impl SocketLauncher {
             return Ok(answer);
         }
         Err(refusal(answer).await)
+    }
+
+    /// Asks for a connection, which comes as a descriptor.
+    async fn descriptor(&self, path: &str) -> Result<Handed, LauncherError> {
+        let unreachable = |error: std::io::Error| LauncherError::Unreachable(error.to_string());
+        let mut stream = dial(&self.sockets).await.map_err(unreachable)?;
+        stream.write_all(descriptor::request(path).as_bytes()).await.map_err(unreachable)?;
+        descriptor::receive(&stream).await
     }
 
     async fn call(
@@ -199,29 +211,49 @@ impl Launcher for SocketLauncher {
         .boxed()
     }
 
-    fn prepare_target(&self, _: TargetRequest) -> Answer<'_, ()> {
-        Box::pin(async { Err(LauncherError::Protocol("moves are not there yet".to_owned())) })
+    fn prepare_target(&self, wanted: TargetRequest) -> Answer<'_, ()> {
+        async move { self.call(Method::PUT, "/v1/migration/target", json(&wanted)?, LONG).await.map(drop) }.boxed()
     }
 
-    fn begin_move(&self, _: SourceRequest) -> Answer<'_, ()> {
-        Box::pin(async { Err(LauncherError::Protocol("moves are not there yet".to_owned())) })
+    fn begin_move(&self, wanted: SourceRequest) -> Answer<'_, ()> {
+        async move { self.call(Method::PUT, "/v1/migration/source", json(&wanted)?, SHORT).await.map(drop) }.boxed()
     }
 
-    fn cancel_move(&self, _: CancelRequest) -> Answer<'_, ()> {
-        Box::pin(async { Err(LauncherError::Protocol("moves are not there yet".to_owned())) })
+    fn cancel_move(&self, wanted: CancelRequest) -> Answer<'_, ()> {
+        async move { self.call(Method::POST, "/v1/migration/cancel", json(&wanted)?, SHORT).await.map(drop) }.boxed()
     }
 
-    fn tell_verdict(&self, _: VerdictRequest) -> Answer<'_, ()> {
-        Box::pin(async { Err(LauncherError::Protocol("moves are not there yet".to_owned())) })
+    fn tell_verdict(&self, wanted: VerdictRequest) -> Answer<'_, ()> {
+        async move { self.call(Method::POST, "/v1/migration/verdict", json(&wanted)?, SHORT).await.map(drop) }.boxed()
     }
 
-    fn outgoing<'a>(&'a self, _: &'a str) -> Answer<'a, (Channel, Box<dyn Stream>)> {
-        Box::pin(async { Err(LauncherError::Protocol("moves are not there yet".to_owned())) })
+    fn outgoing<'a>(&'a self, id: &'a str) -> Answer<'a, (Channel, Box<dyn Stream>)> {
+        async move {
+            let handed = self.descriptor(&format!("/v1/migration/outgoing?id={}", word(id)?)).await?;
+            let connection: Connection =
+                serde_json::from_str(&handed.line).map_err(|error| LauncherError::Protocol(error.to_string()))?;
+            Ok((connection.channel, Box::new(handed.socket) as Box<dyn Stream>))
+        }
+        .boxed()
     }
 
-    fn incoming<'a>(&'a self, _: &'a str, _: Channel) -> Answer<'a, Box<dyn Stream>> {
-        Box::pin(async { Err(LauncherError::Protocol("moves are not there yet".to_owned())) })
+    fn incoming<'a>(&'a self, id: &'a str, channel: Channel) -> Answer<'a, Box<dyn Stream>> {
+        async move {
+            let path = format!("/v1/migration/incoming?id={}&channel={}", word(id)?, channel.name());
+            // The launcher connects to something that is there, or refuses: unlike above there is nothing to wait for.
+            let patience = 2 * SHORT;
+            let handed = tokio::time::timeout(patience, self.descriptor(&path)).await;
+            let handed = handed.map_err(|_| LauncherError::Timeout(patience))??;
+            Ok(Box::new(handed.socket) as Box<dyn Stream>)
+        }
+        .boxed()
     }
+}
+
+/// The id of a move as part of a query: it is a UID, and nothing that could be more than one word.
+fn word(id: &str) -> Result<&str, LauncherError> {
+    let plain = id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    if plain { Ok(id) } else { Err(LauncherError::Protocol(format!("{id:?} cannot be the id of a move"))) }
 }
 
 /// Reports, one per line. A launcher that does not speak JSON, or never ends a line, ends the stream.

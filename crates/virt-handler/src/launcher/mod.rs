@@ -2,6 +2,7 @@
 //! report of each.
 
 mod client;
+mod descriptor;
 mod follow;
 
 use std::time::Duration;

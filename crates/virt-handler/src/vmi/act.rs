@@ -11,6 +11,7 @@ use ferrovirt_reconcile::{Act, Failure, Note, ObjectKey};
 
 use super::Guests;
 use super::decide::Action;
+use super::moves;
 use crate::host_disks;
 use crate::launcher::{Command, LauncherError};
 use crate::wiring::WiringError;
@@ -20,6 +21,10 @@ impl Act<Guests> for Action {
         match self {
             Self::Start => "start",
             Self::Command(command) => command.path(),
+            Self::BeginMove => "begin move",
+            Self::Carry => "carry",
+            Self::CancelMove(_) => "cancel move",
+            Self::TellVerdict(_) => "tell verdict",
             Self::Tell { .. } => "tell",
         }
     }
@@ -28,6 +33,10 @@ impl Act<Guests> for Action {
         match self {
             Self::Start => start(guests, key).await,
             Self::Command(wanted) => command(guests, key, wanted).await,
+            Self::BeginMove => moves::begin(guests, key).await,
+            Self::Carry => moves::carry(guests, key).await,
+            Self::CancelMove(reason) => moves::cancel(guests, key, reason).await,
+            Self::TellVerdict(verdict) => moves::tell(guests, key, verdict).await,
             Self::Tell { warning, reason, message } => {
                 let note = if warning { Note::warning(reason, message) } else { Note::normal(reason, message) };
                 if let Some(vmi) = guests.vmis.get_key(key)
@@ -67,7 +76,7 @@ async fn start(guests: &Guests, key: &ObjectKey) -> Result<(), Failure> {
     Ok(())
 }
 
-fn wiring_failed(error: WiringError) -> Failure {
+pub(crate) fn wiring_failed(error: WiringError) -> Failure {
     let category = if error.is_hopeless() { Category::Hopeless } else { Category::Internal };
     Failure::new(category, "set up the guest's network", error)
 }
@@ -96,7 +105,7 @@ async fn command(guests: &Guests, key: &ObjectKey, command: Command) -> Result<(
     }
 }
 
-fn launcher_failed(what: &str, error: LauncherError) -> Failure {
+pub(crate) fn launcher_failed(what: &str, error: LauncherError) -> Failure {
     let category = match &error {
         LauncherError::Refused(_) => Category::Hopeless,
         LauncherError::Unreachable(_) | LauncherError::Timeout(_) => Category::Unavailable,

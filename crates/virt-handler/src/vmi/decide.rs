@@ -11,9 +11,11 @@
 //! is no reason for anything: only its own report, or the end of its pod, is.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::vmi::{VirtualMachineInstancePhase as Phase, VirtualMachineInstanceStatus as Status};
+use ferrovirt_handover::Verdict;
 use ferrovirt_launcher_rpc::messages::{DomainReport, DomainState, OffReason, PauseReason};
 use ferrovirt_reconcile::Plan;
 use k8s_openapi::api::core::v1::Pod;
@@ -21,6 +23,8 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::report;
 use crate::launcher::Command;
+use crate::migration::record::Move;
+use crate::migration::source;
 
 /// How long a guest may take to power off when the object does not say.
 const DEFAULT_GRACE: i64 = 30;
@@ -38,6 +42,8 @@ pub struct View {
     pub reachable: bool,
     /// This node.
     pub node: String,
+    /// Since the progress of a move was last written.
+    pub since_progress: Option<Duration>,
     /// The time.
     pub now: Timestamp,
 }
@@ -49,6 +55,14 @@ pub enum Action {
     Start,
     /// Speak to the launcher.
     Command(Command),
+    /// Begin to move the guest to another node.
+    BeginMove,
+    /// Carry the connections of a move.
+    Carry,
+    /// Call a move off, for this reason.
+    CancelMove(String),
+    /// Tell a launcher in doubt how its move ended.
+    TellVerdict(Verdict),
     /// Tell people.
     Tell {
         /// Something is wrong.
@@ -68,14 +82,17 @@ pub fn decide(view: &View) -> Plan<Action, Status> {
     };
     let phase = status.phase.unwrap_or(Phase::Pending);
     match phase {
-        Phase::Scheduled | Phase::Running => owned(view, phase),
+        Phase::Scheduled | Phase::Running => match Move::from_node(&view.vmi, &view.node) {
+            Some(moving) => source::leaving(view, phase, &moving),
+            None => staying(view, phase),
+        },
         phase if phase.is_final() => after_the_end(view),
         _ => Plan::nothing(),
     }
 }
 
-/// A guest that is ours.
-fn owned(view: &View, phase: Phase) -> Plan<Action, Status> {
+/// A guest that is ours, and does not move.
+pub(crate) fn staying(view: &View, phase: Phase) -> Plan<Action, Status> {
     let state = view.report.as_ref().map(|report| &report.state);
     let pod_ended = view.pod.as_deref().and_then(report::last_words);
     match (state, pod_ended) {
@@ -92,9 +109,18 @@ fn owned(view: &View, phase: Phase) -> Plan<Action, Status> {
     }
 }
 
+/// What the launcher says is shown, and nothing is done.
+pub(crate) fn shown(view: &View) -> Plan<Action, Status> {
+    match &view.report {
+        Some(report) if matches!(report.state, DomainState::Absent | DomainState::Starting) => Plan::nothing(),
+        Some(report) => Plan::nothing().report(report::alive(&view.vmi, view.pod.as_deref(), report, view.now)),
+        None => Plan::nothing(),
+    }
+}
+
 fn alive(view: &View, phase: Phase) -> Plan<Action, Status> {
     let Some(report) = &view.report else { return Plan::nothing() };
-    let mut plan = Plan::nothing().report(report::alive(&view.vmi, view.pod.as_deref(), report, view.now));
+    let mut plan = shown(view);
     if phase == Phase::Scheduled {
         plan = plan.then(tell("Started", "VirtualMachineInstance started."));
     }
@@ -112,7 +138,8 @@ fn alive(view: &View, phase: Phase) -> Plan<Action, Status> {
     plan
 }
 
-fn ended(view: &View, reason: OffReason, message: Option<String>) -> Plan<Action, Status> {
+/// The guest has ended.
+pub(crate) fn ended(view: &View, reason: OffReason, message: Option<String>) -> Plan<Action, Status> {
     let Some(phase) = report::phase(&view.vmi, &DomainState::Off(reason)) else { return Plan::nothing() };
     let (warning, text) = match reason {
         OffReason::Crashed => (true, "The VirtualMachineInstance crashed."),

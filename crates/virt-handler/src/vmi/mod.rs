@@ -2,12 +2,14 @@
 
 mod act;
 mod conditions;
-mod decide;
+pub(crate) mod decide;
 mod migratable;
-mod report;
+mod moves;
+pub(crate) mod report;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,9 +21,14 @@ use ferrovirt_reconcile::events::reference;
 use ferrovirt_reconcile::{Cache, Clock, Controller, Expectations, Failure, Index, Note, ObjectKey, Plan, Recorder};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
+pub(crate) use self::act::{launcher_failed, wiring_failed};
 pub use self::decide::{Action, View, decide};
 use crate::launcher::Followers;
+use crate::migration::proxy::Carriers;
+use crate::migration::{news, record};
 use crate::peers::Peers;
 use crate::wiring::Wiring;
 
@@ -54,6 +61,14 @@ pub struct World {
     pub(crate) vmis: Cache<VirtualMachineInstance>,
     pub(crate) pods: Cache<Pod>,
     pub(crate) pods_by_owner: Index<Pod, String>,
+    pub(crate) pods_by_guest: Index<Pod, ObjectKey>,
+    /// Guests that move to this node, or last did.
+    pub(crate) arriving: Cache<VirtualMachineInstance>,
+    pub(crate) arriving_by_move: Index<VirtualMachineInstance, String>,
+    pub(crate) arrivals_written: Expectations<ObjectKey, VirtualMachineInstance>,
+    pub(crate) carriers: Carriers,
+    /// When the progress of a move was last written: the migration's UID, and the time.
+    pub(crate) progressed: Mutex<HashMap<ObjectKey, (String, Instant)>>,
     pub(crate) followers: Arc<Followers>,
     pub(crate) wiring: Arc<dyn Wiring>,
     pub(crate) peers: Arc<dyn Peers>,
@@ -63,9 +78,13 @@ pub struct World {
 }
 
 impl World {
-    /// The launcher pod of a guest on this node: the living one if there are several.
+    /// The launcher pod of a guest on this node: the one that its newest move names, or the living one if there are several. A guest may
+    /// have been here before; what is left of that time says nothing about it.
     pub(crate) fn pod_of(&self, vmi: &VirtualMachineInstance) -> Option<Arc<Pod>> {
         let mut pods = self.pods.by(&self.pods_by_owner, vmi.metadata.uid.as_deref()?);
+        if let Some(name) = record::pod_on(vmi, &self.node) {
+            return pods.into_iter().find(|pod| pod.metadata.name.as_deref() == Some(name));
+        }
         pods.sort_by_key(|pod| {
             let ended = pod
                 .status
@@ -74,6 +93,41 @@ impl World {
             (ended, pod.metadata.creation_timestamp.clone().map(|time| std::cmp::Reverse(time.0)))
         });
         pods.into_iter().next()
+    }
+
+    /// Writes a whole object over the version that it was made from.
+    pub(crate) async fn write(&self, vmi: VirtualMachineInstance) -> Result<VirtualMachineInstance, Failure> {
+        let (namespace, name) = (vmi.metadata.namespace.as_deref().unwrap_or_default(), vmi.metadata.name.clone());
+        let (api, name) =
+            (Api::<VirtualMachineInstance>::namespaced(self.client.clone(), namespace), name.unwrap_or_default());
+        let written = api.replace(&name, &kube::api::PostParams::default(), &vmi).await;
+        written.map_err(|error| Failure::api(format!("write the status of {name}"), error))
+    }
+
+    /// How long ago this process wrote progress of the guest's newest move.
+    fn since_progress(&self, key: &ObjectKey, vmi: &VirtualMachineInstance) -> Option<Duration> {
+        let id = record::Move::of(vmi)?.id;
+        self.progressed.lock().get(key).filter(|(known, _)| known == id).map(|(_, at)| at.elapsed())
+    }
+
+    fn note_progress(&self, key: &ObjectKey, before: &VirtualMachineInstance, after: &VirtualMachineInstance) {
+        let progress = |vmi: &VirtualMachineInstance| vmi.status.as_ref()?.migration_state.as_ref()?.progress.clone();
+        let mut progressed = self.progressed.lock();
+        match record::Move::from_node(after, &self.node) {
+            Some(moving) if !moving.record.failed => {
+                if progress(before) != progress(after) {
+                    progressed.insert(key.clone(), (moving.id.to_owned(), Instant::now()));
+                }
+            }
+            _ => drop(progressed.remove(key)),
+        }
+    }
+
+    /// Tells people; an event is a courtesy, the status says the same.
+    pub(crate) async fn tell(&self, about: &VirtualMachineInstance, note: &Note) {
+        if let Err(error) = self.recorder.record(&reference(about), note).await {
+            tracing::warn!(%error, "cannot write an event");
+        }
     }
 }
 
@@ -96,6 +150,7 @@ impl Controller for Guests {
         Some(View {
             report: followed.report.filter(|report| report.uid.is_none() || report.uid == vmi.metadata.uid),
             reachable: followed.launcher.is_some(),
+            since_progress: self.since_progress(key, &vmi),
             vmi,
             pod,
             node: self.node.clone(),
@@ -119,21 +174,18 @@ impl Controller for Guests {
     }
 
     async fn write_status(&self, view: &View, status: Status) -> Result<(), Failure> {
-        let api: Api<VirtualMachineInstance> =
-            Api::namespaced(self.client.clone(), view.vmi.metadata.namespace.as_deref().unwrap_or_default());
-        let news = report::news_of_failure(view.vmi.status.as_ref(), &status);
+        let failure = report::news_of_failure(view.vmi.status.as_ref(), &status);
+        let move_news = news::news(view.vmi.status.as_ref(), Some(&status));
         let vmi = VirtualMachineInstance { status: Some(status), ..VirtualMachineInstance::clone(&view.vmi) };
-        let name = vmi.metadata.name.clone().unwrap_or_default();
-        let written = api.replace(&name, &kube::api::PostParams::default(), &vmi).await;
-        let written = written.map_err(|error| Failure::api(format!("write the status of {name}"), error))?;
+        let written = self.write(vmi).await?;
         if let Some(key) = ObjectKey::of(&written) {
             self.written.updated(&key, &written);
+            self.note_progress(&key, &view.vmi, &written);
         }
         // The condition goes with the object, which a machine's controller replaces; the event stays.
-        if let Some(message) = news
-            && let Err(error) = self.recorder.record(&reference(&written), &Note::warning("SyncFailed", message)).await
-        {
-            tracing::warn!(%error, "cannot write an event");
+        let failure = failure.map(|message| Note::warning("SyncFailed", message));
+        for note in failure.into_iter().chain(move_news) {
+            self.tell(&written, &note).await;
         }
         Ok(())
     }

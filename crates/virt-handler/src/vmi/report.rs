@@ -36,7 +36,7 @@ fn is_stopped_by_force(vmi: &VirtualMachineInstance) -> bool {
 }
 
 /// The last words of a pod that has ended, if it has.
-pub(super) fn last_words(pod: &Pod) -> Option<FinalWords> {
+pub(crate) fn last_words(pod: &Pod) -> Option<FinalWords> {
     let status = pod.status.as_ref()?;
     if !matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
         return None;
@@ -63,7 +63,7 @@ pub(super) fn enter(status: &mut Status, phase: Phase, now: Timestamp) {
 }
 
 /// The status of a guest that its launcher reports alive.
-pub(super) fn alive(vmi: &VirtualMachineInstance, pod: Option<&Pod>, report: &DomainReport, now: Timestamp) -> Status {
+pub(crate) fn alive(vmi: &VirtualMachineInstance, pod: Option<&Pod>, report: &DomainReport, now: Timestamp) -> Status {
     let mut status = vmi.status.clone().unwrap_or_default();
     enter(&mut status, Phase::Running, now);
     clear(&mut status.conditions, kinds::SYNCHRONIZED);
@@ -255,7 +255,7 @@ fn volumes(vmi: &VirtualMachineInstance, report: &DomainReport, before: &[Volume
 }
 
 /// The status of a guest that has ended.
-pub(super) fn ended(vmi: &VirtualMachineInstance, phase: Phase, now: Timestamp) -> Status {
+pub(crate) fn ended(vmi: &VirtualMachineInstance, phase: Phase, now: Timestamp) -> Status {
     let mut status = vmi.status.clone().unwrap_or_default();
     enter(&mut status, phase, now);
     for kind in [kinds::PAUSED, kinds::AGENT_CONNECTED] {

@@ -57,6 +57,7 @@ fn view(vmi: VirtualMachineInstance, state: Option<DomainState>) -> View {
         report: state.map(|state| DomainReport { uid: Some("1-2-3".into()), state, ..DomainReport::default() }),
         reachable: true,
         node: "node1".into(),
+        since_progress: None,
         now: "2026-11-16T01:02:03Z".parse().unwrap(),
     }
 }

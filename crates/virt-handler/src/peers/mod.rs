@@ -3,12 +3,15 @@
 //! Every connection is of one kind and proves who is at its other end, so that a node can take part in the moves that concern it and in
 //! no other. The real ones are TLS with a certificate for each node; a simulation cuts, delays and loses them.
 
+mod tls;
+
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+pub use self::tls::{Identity, IdentityError, Sockets, TlsPeers, certified_name, plain_sockets};
 use crate::launcher::Stream;
 
 /// A connection with a node that has proven its name.

@@ -1,0 +1,77 @@
+//! How far a move is, as the object shows it.
+
+use std::time::Duration;
+
+use ferrovirt_api::vmi::{MigrationMode, MigrationProgress, MigrationState};
+use ferrovirt_launcher_rpc::migration::{MigrationReport, Mode, Progress};
+
+/// Between two writes of nothing but progress. Shorter, and every move writes to the API server all the time; longer, and the bar of
+/// whoever watches jumps.
+pub(crate) const PAUSE: Duration = Duration::from_secs(3);
+
+/// Takes over how memory is transferred, and if `due` how far that is. The final figures are always due.
+pub(crate) fn show(state: &mut MigrationState, report: &MigrationReport, due: bool) {
+    state.mode = Some(match report.mode {
+        Mode::PreCopy => MigrationMode::PreCopy,
+        Mode::PostCopy => MigrationMode::PostCopy,
+        Mode::Paused => MigrationMode::Paused,
+    });
+    if due && let Some(progress) = &report.progress {
+        let before = state.progress.as_ref().and_then(|before| before.percent).unwrap_or_default();
+        state.progress = Some(shown(progress, before));
+    }
+}
+
+fn shown(progress: &Progress, before: u32) -> MigrationProgress {
+    let amount = |amount: u64| Some(i64::try_from(amount).unwrap_or(i64::MAX));
+    MigrationProgress {
+        percent: Some(percent(progress).max(before).min(100)),
+        total_bytes: amount(progress.total_bytes),
+        sent_bytes: amount(progress.sent_bytes),
+        remaining_bytes: amount(progress.remaining_bytes),
+        bandwidth: amount(progress.bandwidth),
+        dirty_rate: amount(progress.dirty_rate),
+        iteration: amount(progress.iteration),
+        allowed_downtime_ms: amount(progress.allowed_downtime_ms),
+        remaining_seconds: progress.remaining_ms.and_then(|left| amount(left.div_ceil(1000))),
+        downtime_ms: progress.downtime_ms.and_then(amount),
+        // It comes from a launcher: for people, and no longer than they read.
+        message: progress.note.as_ref().map(|note| note.chars().take(500).collect()),
+    }
+}
+
+fn percent(progress: &Progress) -> u32 {
+    let done = u128::from(progress.total_bytes.saturating_sub(progress.remaining_bytes)) * 100;
+    let percent = done.checked_div(u128::from(progress.total_bytes)).unwrap_or_default();
+    u32::try_from(percent).unwrap_or(100)
+}
+
+#[cfg(test)]
+mod tests {
+    use ferrovirt_handover::SourceStage;
+    use ferrovirt_launcher_rpc::migration::Stage;
+
+    use super::*;
+
+    fn report(total: u64, left: u64) -> MigrationReport {
+        let progress = Progress { total_bytes: total, remaining_bytes: left, ..Progress::default() };
+        let stage = Stage::Source(SourceStage::Copying);
+        MigrationReport { id: "m".into(), stage, mode: Mode::PreCopy, progress: Some(progress) }
+    }
+
+    #[test]
+    fn percent_never_goes_back() {
+        let mut state = MigrationState::default();
+        for (total, left, percent) in [(0, 0, 0), (100, 75, 25), (100, 90, 25), (200, 0, 100), (u64::MAX, 0, 100)] {
+            show(&mut state, &report(total, left), true);
+            assert_eq!(state.progress.as_ref().unwrap().percent, Some(percent), "{left} of {total}");
+        }
+    }
+
+    #[test]
+    fn the_mode_is_shown_at_once_and_figures_when_they_are_due() {
+        let mut state = MigrationState::default();
+        show(&mut state, &MigrationReport { mode: Mode::PostCopy, ..report(2, 1) }, false);
+        assert_eq!((state.mode, state.progress), (Some(MigrationMode::PostCopy), None));
+    }
+}

@@ -1,0 +1,198 @@
+//! A guest of this node that moves away: what its controller does about the move.
+//!
+//! ```text
+//!   hand-off ─► target listens: begin ─► progress … ─► the launcher kept the guest: failed, and all is as before
+//!                                            │
+//!                                            └► the target was told to run it: only words from there count
+//! ```
+
+use ferrovirt_api::vmi::{
+    MigrationAbortStatus, MigrationState, VirtualMachineInstancePhase as Phase, VirtualMachineInstanceStatus as Status,
+};
+use ferrovirt_handover::{Outcome, SourceOrder, SourceStage, at_source};
+use ferrovirt_launcher_rpc::messages::{DomainState, OffReason, PauseReason};
+use ferrovirt_launcher_rpc::migration::Mode;
+use ferrovirt_reconcile::Plan;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::progress;
+use super::record::{Move, source_stage};
+use crate::vmi::{Action, View, decide, report};
+
+type Decision = Plan<Action, Status>;
+
+/// A guest that may be on its way from this node.
+pub(crate) fn leaving(view: &View, phase: Phase, moving: &Move<'_>) -> Decision {
+    let heard = view.report.as_ref().and_then(|report| report.migration.as_ref());
+    let stage = source_stage(heard, moving.id);
+    if let Some(ending) = ending(view, moving) {
+        return ending;
+    }
+    let plan = match stage {
+        None | Some(SourceStage::Over(Outcome::Stayed(_))) => decide::staying(view, phase),
+        Some(SourceStage::Connecting | SourceStage::Copying) if !stands_still(view) => decide::shown(view),
+        // What stands still because of the move, or is gone, has nothing to say about the guest.
+        Some(_) => Plan::nothing(),
+    };
+    if !view.reachable || view.report.is_none() {
+        return plan;
+    }
+    follow(plan, view, moving, at_source(&moving.record, stage), stage)
+}
+
+/// Stopped for the switch: within moments it runs again, here or there.
+fn stands_still(view: &View) -> bool {
+    view.report.as_ref().is_some_and(|report| {
+        let is_paused = matches!(report.state, DomainState::Paused(PauseReason::Migration | PauseReason::Other));
+        is_paused && report.migration.as_ref().is_some_and(|migration| migration.mode != Mode::Paused)
+    })
+}
+
+/// Adds what the judgement orders.
+fn follow(
+    mut plan: Decision,
+    view: &View,
+    moving: &Move<'_>,
+    order: SourceOrder,
+    stage: Option<&SourceStage>,
+) -> Decision {
+    let now = Time(view.now);
+    match order {
+        SourceOrder::Nothing if stage == Some(&SourceStage::Doubtful) => plan = plan.then(Action::Carry),
+        SourceOrder::Nothing => {}
+        SourceOrder::Begin => {
+            plan = plan.then(Action::BeginMove);
+            edit(&mut plan, view, |state| state.start_timestamp = Some(now));
+        }
+        SourceOrder::Cancel => {
+            plan = plan.then(Action::CancelMove(wish(view, moving)));
+            if moving.state.abort_requested {
+                edit(&mut plan, view, |state| state.abort_status = Some(MigrationAbortStatus::Aborting));
+            }
+        }
+        SourceOrder::Tell(verdict) => plan = plan.then(Action::TellVerdict(verdict)),
+        SourceOrder::Progress => {
+            let heard = view.report.as_ref().and_then(|report| report.migration.as_ref());
+            let wait = view.since_progress.and_then(|since| progress::PAUSE.checked_sub(since));
+            let is_due = wait.is_none_or(|wait| wait.is_zero());
+            plan = plan.then(Action::Carry);
+            edit(&mut plan, view, |state| {
+                state.start_timestamp.get_or_insert(now);
+                if let Some(heard) = heard {
+                    progress::show(state, heard, is_due);
+                }
+            });
+            if let Some(wait) = wait.filter(|_| !is_due) {
+                plan = plan.look_again_after(wait);
+            }
+        }
+        SourceOrder::Fail(reason) => edit(&mut plan, view, |state| fail(state, &reason, now)),
+        SourceOrder::Lose => plan = lose(view, moving),
+    }
+    plan
+}
+
+/// Changes the record in the planned status, or in the present one.
+fn edit(plan: &mut Decision, view: &View, change: impl FnOnce(&mut MigrationState)) {
+    let status = plan.status.get_or_insert_with(|| view.vmi.status.clone().unwrap_or_default());
+    if let Some(state) = &mut status.migration_state {
+        change(state);
+    }
+}
+
+/// The move failed and the guest is, or ended, here.
+fn fail(state: &mut MigrationState, reason: &str, now: Time) {
+    state.failed = true;
+    state.failure_reason = Some(reason.to_owned());
+    state.end_timestamp = Some(now);
+    if state.abort_requested {
+        state.abort_status = Some(MigrationAbortStatus::Succeeded);
+    }
+}
+
+/// Why the move is called off.
+fn wish(view: &View, moving: &Move<'_>) -> String {
+    match moving.state {
+        state if state.failed => state.failure_reason.clone().unwrap_or_else(|| "the target gave up".to_owned()),
+        state if state.abort_requested => "it was aborted".to_owned(),
+        _ if view.vmi.metadata.deletion_timestamp.is_some() => "the guest is being deleted".to_owned(),
+        _ => "the guest has ended".to_owned(),
+    }
+}
+
+/// Whether the target can have been told to run the guest.
+enum Told {
+    Never,
+    /// It was, or nobody knows.
+    Perhaps,
+    /// It was, and runs it.
+    Runs,
+}
+
+impl Told {
+    fn by(stage: Option<&SourceStage>, otherwise: Self) -> Self {
+        match stage {
+            Some(SourceStage::Connecting | SourceStage::Copying | SourceStage::Over(Outcome::Stayed(_))) => Self::Never,
+            Some(SourceStage::Doubtful | SourceStage::Over(Outcome::Lost)) => Self::Perhaps,
+            Some(SourceStage::Over(Outcome::Moved)) => Self::Runs,
+            None => otherwise,
+        }
+    }
+}
+
+/// What follows when the launcher says that its guest is off, or its pod has ended; `None`: neither. The end of what runs here is the
+/// guest's end only if it does not run on the target.
+fn ending(view: &View, moving: &Move<'_>) -> Option<Decision> {
+    let report = view.report.as_ref();
+    let words = view.pod.as_deref().and_then(report::last_words);
+    let (told, reason, message) = match (report.map(|report| &report.state), words) {
+        (Some(DomainState::Off(reason)), _) => {
+            let stage = source_stage(report.and_then(|report| report.migration.as_ref()), moving.id);
+            (Told::by(stage, Told::Never), *reason, None)
+        }
+        (_, Some(words)) => {
+            // Nobody but the launcher knows how far it came; without an address it cannot have begun.
+            let silent = if moving.record.has_address { Told::Perhaps } else { Told::Never };
+            (Told::by(source_stage(words.migration.as_ref(), moving.id), silent), words.reason, Some(words.message))
+        }
+        _ => return None,
+    };
+    Some(match told {
+        Told::Never => {
+            let mut plan = decide::ended(view, reason, message);
+            if !moving.record.failed && plan.status.is_some() {
+                edit(&mut plan, view, |state| fail(state, "the guest ended", Time(view.now)));
+            }
+            plan
+        }
+        Told::Perhaps | Told::Runs if moving.record.failed && reason == OffReason::Migrated => lose(view, moving),
+        Told::Perhaps | Told::Runs if moving.record.failed => decide::ended(view, reason, message),
+        Told::Runs => Plan::nothing(),
+        // The target says how it ended: soon, if it still waits for a word that will not come.
+        Told::Perhaps if moving.state.abort_requested => Plan::nothing(),
+        Told::Perhaps => {
+            let mut plan = Plan::nothing();
+            edit(&mut plan, view, |state| state.abort_requested = true);
+            plan
+        }
+    })
+}
+
+/// The guest is neither here nor there.
+fn lose(view: &View, moving: &Move<'_>) -> Decision {
+    let target = moving.state.target_node.as_deref().unwrap_or("the target");
+    let message = format!(
+        "The VirtualMachineInstance was lost on its way to node {target}: it was told to run there, and nobody can say whether it did."
+    );
+    let mut plan = Plan::nothing()
+        .then(Action::Tell { warning: true, reason: "Stopped", message })
+        .report(report::ended(&view.vmi, Phase::Failed, view.now));
+    if !moving.record.failed {
+        edit(&mut plan, view, |state| fail(state, "the target is gone without a word", Time(view.now)));
+    }
+    plan
+}
+
+#[cfg(test)]
+#[path = "source_tests.rs"]
+mod tests;
