@@ -55,7 +55,7 @@ mod tests {
 
     fn guest() -> VirtualMachineInstance {
         let vmi = json!({
-            "metadata": {"name": "db", "namespace": "shop", "uid": "1-2-3"},
+            "metadata": {"name": "db", "namespace": "shop", "uid": "6c2ad3b0-3d2c-4d4c-8f53-0d9a6f3f0a01"},
             "spec": {
                 "domain": {"memory": {"guest": "64Mi"}, "devices": {"disks": [
                     {"name": "root", "disk": {"bus": "virtio"}},

@@ -33,7 +33,9 @@ mod tests {
 
     use super::*;
 
-    fn status(change: fn(&mut MigrationState)) -> Status {
+    type Step = fn(&mut MigrationState);
+
+    fn status(change: Step) -> Status {
         let mut state = MigrationState { target_node: Some("node2".into()), ..MigrationState::default() };
         change(&mut state);
         Status { migration_state: Some(state), ..Status::default() }
@@ -41,7 +43,7 @@ mod tests {
 
     #[test]
     fn each_step_is_told_once() {
-        let steps: [(fn(&mut MigrationState), &str); 4] = [
+        let steps: [(Step, &str); 4] = [
             (|state| state.target_node_address = Some("10.0.0.2".into()), "PreparingTarget"),
             (|state| state.start_timestamp = Some(Time(Timestamp::UNIX_EPOCH)), "Migrating"),
             (|state| state.completed = true, "Migrated"),

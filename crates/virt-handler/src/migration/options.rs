@@ -75,7 +75,7 @@ mod tests {
 
     use super::*;
 
-    fn options_of(spec: Value, wanted: Value) -> Options {
+    fn options_of(spec: &Value, wanted: Value) -> Options {
         let vmi = json!({"metadata": {"name": "db"}, "spec": spec});
         let vmi: VirtualMachineInstance = serde_json::from_value(vmi).unwrap();
         options(&vmi, &serde_json::from_value(wanted).unwrap(), &["scratch".to_owned()])
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn nothing_said_means_the_defaults() {
-        let options = options_of(json!({"domain": {"devices": {}, "memory": {"guest": "64Mi"}}}), json!({}));
+        let options = options_of(&json!({"domain": {"devices": {}, "memory": {"guest": "64Mi"}}}), json!({}));
         let expected = Options { parallel_connections: 8, completion_timeout: 150, ..Options::default() };
         assert_eq!(options, expected);
     }
@@ -94,8 +94,8 @@ mod tests {
             "domain": {"devices": {}, "memory": {"guest": "2Gi"}},
             "volumes": [{"name": "scratch", "emptyDisk": {"capacity": "3Gi"}}],
         });
-        assert_eq!(options_of(spec.clone(), json!({"completionTimeoutPerGiB": 10})).completion_timeout, 50);
-        assert_eq!(options_of(spec, json!({"completionTimeoutPerGiB": 0})).completion_timeout, 0);
+        assert_eq!(options_of(&spec, json!({"completionTimeoutPerGiB": 10})).completion_timeout, 50);
+        assert_eq!(options_of(&spec, json!({"completionTimeoutPerGiB": 0})).completion_timeout, 0);
     }
 
     #[test]
@@ -103,9 +103,9 @@ mod tests {
         let limited = json!({"domain": {"devices": {}, "resources": {"limits": {"cpu": "2"}}}});
         let dedicated = json!({"domain": {"devices": {}, "cpu": {"dedicatedCpuPlacement": true}}});
         for spec in [limited, dedicated] {
-            assert_eq!(options_of(spec, json!({})).parallel_connections, 0);
+            assert_eq!(options_of(&spec, json!({})).parallel_connections, 0);
         }
-        let post_copy = options_of(json!({"domain": {"devices": {}}}), json!({"allowPostCopy": true}));
+        let post_copy = options_of(&json!({"domain": {"devices": {}}}), json!({"allowPostCopy": true}));
         assert_eq!((post_copy.parallel_connections, post_copy.may_pause), (0, true), "disruption is allowed with it");
     }
 
@@ -118,7 +118,7 @@ mod tests {
                 "compression": "zstd", "stallDetector": {"stallProgressTimeout": 9}, "downtimeTuning": {"initialMs": 400},
             },
         });
-        let options = options_of(json!({"domain": {"devices": {}}}), wanted);
+        let options = options_of(&json!({"domain": {"devices": {}}}), wanted);
         assert_eq!((options.bandwidth, options.progress_timeout, options.stall_timeout), (64 << 20, 7, 9));
         assert_eq!(
             (options.max_downtime_ms, options.first_downtime_ms),

@@ -9,7 +9,9 @@
 use ferrovirt_api::vmi::{
     MigrationAbortStatus, MigrationState, VirtualMachineInstancePhase as Phase, VirtualMachineInstanceStatus as Status,
 };
-use ferrovirt_handover::{Outcome, SourceOrder, SourceStage, at_source};
+use ferrovirt_handover::{
+    EndedSourceOrder, Outcome, SourceOrder, SourceStage, SourceWords, at_ended_source, at_source,
+};
 use ferrovirt_launcher_rpc::messages::{DomainState, OffReason, PauseReason};
 use ferrovirt_launcher_rpc::migration::Mode;
 use ferrovirt_reconcile::Plan;
@@ -120,26 +122,6 @@ fn wish(view: &View, moving: &Move<'_>) -> String {
     }
 }
 
-/// Whether the target can have been told to run the guest.
-enum Told {
-    Never,
-    /// It was, or nobody knows.
-    Perhaps,
-    /// It was, and runs it.
-    Runs,
-}
-
-impl Told {
-    fn by(stage: Option<&SourceStage>, otherwise: Self) -> Self {
-        match stage {
-            Some(SourceStage::Connecting | SourceStage::Copying | SourceStage::Over(Outcome::Stayed(_))) => Self::Never,
-            Some(SourceStage::Doubtful | SourceStage::Over(Outcome::Lost)) => Self::Perhaps,
-            Some(SourceStage::Over(Outcome::Moved)) => Self::Runs,
-            None => otherwise,
-        }
-    }
-}
-
 /// What follows when the launcher says that its guest is off, or its pod has ended; `None`: neither. The end of what runs here is the
 /// guest's end only if it does not run on the target.
 fn ending(view: &View, moving: &Move<'_>) -> Option<Decision> {
@@ -148,34 +130,43 @@ fn ending(view: &View, moving: &Move<'_>) -> Option<Decision> {
     let (told, reason, message) = match (report.map(|report| &report.state), words) {
         (Some(DomainState::Off(reason)), _) => {
             let stage = source_stage(report.and_then(|report| report.migration.as_ref()), moving.id);
-            (Told::by(stage, Told::Never), *reason, None)
+            // It speaks, and knows nothing of a move: there was none.
+            (stage.map_or(SourceWords::NeverFinished, told), *reason, None)
         }
         (_, Some(words)) => {
-            // Nobody but the launcher knows how far it came; without an address it cannot have begun.
-            let silent = if moving.record.has_address { Told::Perhaps } else { Told::Never };
-            (Told::by(source_stage(words.migration.as_ref(), moving.id), silent), words.reason, Some(words.message))
+            let stage = source_stage(words.migration.as_ref(), moving.id);
+            (stage.map_or(SourceWords::Unknown, told), words.reason, Some(words.message))
         }
         _ => return None,
     };
-    Some(match told {
-        Told::Never => {
+    Some(match at_ended_source(&moving.record, told) {
+        // The target's handler writes that it moved, in a moment.
+        EndedSourceOrder::Abort if reason == OffReason::Migrated => Plan::nothing(),
+        EndedSourceOrder::Nothing => Plan::nothing(),
+        EndedSourceOrder::Abort => {
+            let mut plan = Plan::nothing();
+            edit(&mut plan, view, |state| state.abort_requested = true);
+            plan
+        }
+        EndedSourceOrder::End if reason == OffReason::Migrated => lose(view, moving),
+        EndedSourceOrder::End => {
             let mut plan = decide::ended(view, reason, message);
             if !moving.record.failed && plan.status.is_some() {
                 edit(&mut plan, view, |state| fail(state, "the guest ended", Time(view.now)));
             }
             plan
         }
-        Told::Perhaps | Told::Runs if moving.record.failed && reason == OffReason::Migrated => lose(view, moving),
-        Told::Perhaps | Told::Runs if moving.record.failed => decide::ended(view, reason, message),
-        Told::Runs => Plan::nothing(),
-        // The target says how it ended: soon, if it still waits for a word that will not come.
-        Told::Perhaps if moving.state.abort_requested => Plan::nothing(),
-        Told::Perhaps => {
-            let mut plan = Plan::nothing();
-            edit(&mut plan, view, |state| state.abort_requested = true);
-            plan
-        }
     })
+}
+
+/// Whether a launcher at this stage can have told the target to run the guest.
+fn told(stage: &SourceStage) -> SourceWords {
+    match stage {
+        SourceStage::Connecting | SourceStage::Copying | SourceStage::Over(Outcome::Stayed(_)) => {
+            SourceWords::NeverFinished
+        }
+        SourceStage::Doubtful | SourceStage::Over(Outcome::Moved | Outcome::Lost) => SourceWords::Unknown,
+    }
 }
 
 /// The guest is neither here nor there.
