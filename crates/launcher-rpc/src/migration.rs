@@ -269,6 +269,19 @@ pub struct Offer {
     /// The guest was paused by its user and stays so.
     #[serde(default)]
     pub paused: bool,
+    /// Files that the source has made beside disks that are not copied: who does not see them has other disks.
+    #[serde(default)]
+    pub witnesses: Vec<Witness>,
+}
+
+/// The proof that both sides have the same storage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Witness {
+    /// The VMI's volume.
+    pub volume: String,
+    /// The file; it holds the migration's UID.
+    pub path: String,
 }
 
 #[cfg(test)]
@@ -284,6 +297,7 @@ mod tests {
             compression: false,
             copied_disks: vec!["vda".to_owned()],
             paused: false,
+            witnesses: vec![Witness { volume: "data".to_owned(), path: "/a/b".to_owned() }],
         };
         let lines = [
             Line::Source { word: ToTarget::Prepare, cookie: Some("YQ==".to_owned()), offer: Some(Box::new(offer)) },

@@ -24,6 +24,8 @@ pub struct Description {
     pub disks: Vec<(String, String)>,
     /// Those of them (`vda`) that the guest can only read.
     pub read_only: Vec<String>,
+    /// Those of them that are files: `vda` and the path.
+    pub files: Vec<(String, String)>,
     /// The agent holds its end of the channel.
     pub agent_connected: bool,
 }
@@ -36,6 +38,7 @@ struct Device {
     mac: Option<String>,
     queues: Option<u32>,
     link_down: bool,
+    file: Option<String>,
     read_only: bool,
     agent_connected: bool,
 }
@@ -97,6 +100,7 @@ impl Description {
                     && attribute(element, "state")?.as_deref() == Some("connected");
             }
             ["domain", "devices", _, "target"] => device.target = attribute(element, "dev")?,
+            ["domain", "devices", "disk", "source"] => device.file = attribute(element, "file")?,
             ["domain", "devices", "disk", "readonly"] => device.read_only = true,
             ["domain", "devices", "interface", "mac"] => device.mac = attribute(element, "address")?,
             ["domain", "devices", "interface", "driver"] => {
@@ -116,6 +120,7 @@ impl Description {
         } else if is(path, &["domain", "devices", "disk"]) {
             let device = std::mem::take(device);
             self.read_only.extend(device.target.clone().filter(|_| device.read_only));
+            self.files.extend(device.target.clone().zip(device.file.clone()));
             self.disks.extend(device.disk());
         } else if is(path, &["domain", "devices", "channel"]) {
             self.agent_connected |= std::mem::take(device).agent_connected;
@@ -208,6 +213,7 @@ mod tests {
         assert_eq!(description.memory, Some(96 << 20));
         assert_eq!(description.disks, [("rootdisk".to_owned(), "vda".to_owned())]);
         assert_eq!(description.read_only, ["sda"]);
+        assert_eq!(description.files, [("vda".to_owned(), "/a&b".to_owned())]);
         let interface = |name: &str, mac: &str, tap: &str, queues, link_up| DomainInterface {
             name: name.to_owned(),
             mac: mac.to_owned(),

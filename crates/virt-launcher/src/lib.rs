@@ -20,6 +20,7 @@ pub mod archive;
 pub mod daemon;
 pub mod description;
 pub mod disks;
+pub mod emulation;
 pub mod ending;
 pub mod follow;
 pub mod guest;

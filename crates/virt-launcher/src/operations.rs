@@ -20,15 +20,25 @@ const CLOCK: &str = "clock";
 
 /// Stops the guest's processors.
 pub async fn pause(guest: &Guest) -> Result<(), Refused> {
-    let (libvirt, domain) = guest.alive()?;
+    let (libvirt, domain) = staying(guest)?;
     guest.stop(CLOCK);
     libvirt.suspend(&domain).await?;
     observe(guest, &libvirt, &domain).await
 }
 
+/// A guest that is on its way is left alone: what is done to it here would be lost, and a copy that stands still because the guest may run
+/// elsewhere must never run.
+fn staying(guest: &Guest) -> Result<(Connection, Domain), Refused> {
+    if guest.is_leaving() {
+        Err(Refused::WrongState("moving to another node; try it afterwards"))
+    } else {
+        guest.alive()
+    }
+}
+
 /// Lets the guest's processors run, and sets its clock afterwards when it has an agent.
 pub async fn unpause(guest: &Arc<Guest>) -> Result<(), Refused> {
-    let (libvirt, domain) = guest.alive()?;
+    let (libvirt, domain) = staying(guest)?;
     libvirt.resume(&domain).await?;
     observe(guest, &libvirt, &domain).await?;
     if guest.report().agent.connected {
@@ -69,13 +79,13 @@ async fn set_clock(libvirt: Connection, domain: Domain) {
 
 /// Presses the reset button.
 pub async fn reset(guest: &Guest) -> Result<(), Refused> {
-    let (libvirt, domain) = guest.alive()?;
+    let (libvirt, domain) = staying(guest)?;
     Ok(libvirt.reset(&domain).await?)
 }
 
 /// Asks the guest to reboot: its agent, or else the power button.
 pub async fn soft_reboot(guest: &Guest) -> Result<(), Refused> {
-    let (libvirt, domain) = guest.alive()?;
+    let (libvirt, domain) = staying(guest)?;
     let how = if guest.report().agent.connected { Reboot::Agent } else { Reboot::Acpi };
     Ok(libvirt.reboot(&domain, how).await?)
 }
@@ -111,7 +121,7 @@ async fn thaw(guest: &Guest) -> Result<(), Refused> {
 }
 
 fn with_agent(guest: &Guest) -> Result<(Connection, Domain), Refused> {
-    let alive = guest.alive()?;
+    let alive = staying(guest)?;
     if guest.report().agent.connected { Ok(alive) } else { Err(Refused::NoAgent) }
 }
 

@@ -94,7 +94,11 @@ impl Server {
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         let call = format!("{} {}", request.method(), request.uri().path());
         self.route(request).await.unwrap_or_else(|refused| {
-            tracing::warn!(call, reason = %refused, "refused");
+            match &refused {
+                // Handlers ask until a move begins, and hear so that it is over.
+                Refused::NoMove(_) => tracing::debug!(call, reason = %refused, "refused"),
+                _ => tracing::warn!(call, reason = %refused, "refused"),
+            }
             let mut answer = json(&refused.body());
             *answer.status_mut() = refused.status();
             answer

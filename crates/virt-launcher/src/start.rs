@@ -10,12 +10,12 @@ use ferrovirt_launcher_rpc::paths;
 use ferrovirt_libvirt::{Connection, Domain, Start, State};
 use tokio::sync::Mutex;
 
-use crate::disks;
 use crate::follow::refresh;
 use crate::guest::Guest;
 use crate::life::Life;
 use crate::reaper::Children;
 use crate::refusal::Refused;
+use crate::{disks, emulation};
 
 /// Between tries of a DHCP server whose bridge is not there yet.
 const DHCP_PAUSE: Duration = Duration::from_secs(1);
@@ -63,7 +63,10 @@ impl Starter {
         prepared?;
         let libvirt = libvirt?;
         request.dhcp.iter().for_each(|server| serve_dhcp(guest, server));
-        let domain = libvirt.define(&request.domain_xml).await.map_err(Refused::Define)?;
+        let qemu = libvirt.hypervisor_version().await.map_err(Refused::Start)?;
+        let countable = emulation::counted_by_page(&request.domain_xml, qemu);
+        let xml = countable.as_ref().unwrap_or(&request.domain_xml);
+        let domain = libvirt.define(xml).await.map_err(Refused::Define)?;
         guest.set_domain(domain.clone());
         // A start that libvirt's death interrupted may have succeeded: that guest is taken over, never started twice.
         match libvirt.state(&domain).await.map_err(Refused::Start)? {

@@ -6,12 +6,14 @@ mod pod;
 
 use std::io::{Read, Seek, SeekFrom, Write};
 
-use ferrovirt_handover::{Outcome, SourceStage, TargetStage};
+use ferrovirt_handover::{Outcome, SourceStage, TargetStage, Verdict};
 use ferrovirt_launcher_rpc::disks::DiskTask;
-use ferrovirt_launcher_rpc::messages::{DomainReport, DomainState, OffReason};
-use ferrovirt_launcher_rpc::migration::{CancelRequest, Channel, Options, SourceRequest, Stage, TargetRequest};
+use ferrovirt_launcher_rpc::messages::{DomainReport, DomainState, OffReason, PauseReason};
+use ferrovirt_launcher_rpc::migration::{
+    CancelRequest, Channel, Mode, Options, SourceRequest, Stage, TargetRequest, VerdictRequest,
+};
 use ferrovirt_launcher_rpc::paths;
-use pod::between::Between;
+use pod::between::{Between, Loses};
 use pod::{NAME, Pod, UID, start_request};
 
 /// Where a disk says whose it is.
@@ -61,8 +63,11 @@ fn source_request(id: &str, options: Options) -> SourceRequest {
 
 /// A target that waits.
 async fn target(id: &str) -> Pod {
-    let pod = Pod::start("30").await;
-    pod.put("migration/target", &serde_json::to_vec(&target_request(id)).unwrap()).await.unwrap();
+    target_in(Pod::start("30").await, &target_request(id)).await
+}
+
+async fn target_in(pod: Pod, request: &TargetRequest) -> Pod {
+    pod.put("migration/target", &serde_json::to_vec(request).unwrap()).await.unwrap();
     let report = pod.get::<DomainReport>("domain").await;
     assert_eq!(at_target(&report), Some(&TargetStage::Waiting));
     pod
@@ -94,6 +99,19 @@ async fn cancel(pod: &Pod, id: &str) {
 /// So slow that it does not end before something happened to it.
 fn slow() -> Options {
     Options { bandwidth: 1 << 20, ..Options::default() }
+}
+
+async fn judge(pod: &Pod, id: &str, verdict: Verdict) {
+    let request = VerdictRequest { id: id.to_owned(), verdict };
+    pod.checked("POST", "migration/verdict", &serde_json::to_vec(&request).unwrap()).await.unwrap();
+}
+
+fn has_stayed(report: &DomainReport) -> bool {
+    matches!(at_source(report), Some(SourceStage::Over(Outcome::Stayed(_))))
+}
+
+fn is_in_doubt(report: &DomainReport) -> bool {
+    at_source(report) == Some(&SourceStage::Doubtful)
 }
 
 /// The source's guest runs on, and its counter goes on from `A`.
@@ -174,7 +192,6 @@ async fn a_link_that_breaks_before_the_end_leaves_the_guest_where_it_was() {
     begin(&here, "cut", slow()).await;
     here.until("the copy", |report| at_source(report) == Some(&SourceStage::Copying)).await;
     between.cut();
-    let has_stayed = |report: &DomainReport| matches!(at_source(report), Some(SourceStage::Over(Outcome::Stayed(_))));
     here.until("the end of the move", has_stayed).await;
     runs_on(&here, b'B').await;
     never_ran(there).await;
@@ -188,7 +205,6 @@ async fn libvirt_that_dies_during_the_copy_leaves_the_guest_where_it_was() {
     begin(&here, "first", slow()).await;
     here.until("the copy", |report| at_source(report) == Some(&SourceStage::Copying)).await;
     here.kill_libvirt().await;
-    let has_stayed = |report: &DomainReport| matches!(at_source(report), Some(SourceStage::Over(Outcome::Stayed(_))));
     here.until("the end of the move", has_stayed).await;
     runs_on(&here, b'B').await;
     never_ran(there).await;
@@ -196,4 +212,165 @@ async fn libvirt_that_dies_during_the_copy_leaves_the_guest_where_it_was() {
     let _between = Between::join(&here, &there, "second");
     begin(&here, "second", Options::default()).await;
     runs_on(&there, b'C').await;
+}
+
+#[tokio::test]
+async fn the_last_word_is_lost_and_the_source_asks_again() {
+    let mut here = source().await;
+    let there = target("first").await;
+    let _between = Between::join_badly(&here, &there, "first", Loses::Once("finish"));
+    begin(&here, "first", Options::default()).await;
+    // The target never heard it: it never runs the guest, and says so.
+    here.until("the end of the move", has_stayed).await;
+    runs_on(&here, b'B').await;
+    never_ran(there).await;
+
+    let there = target("second").await;
+    let _between = Between::join_badly(&here, &there, "second", Loses::Once("started"));
+    begin(&here, "second", Options::default()).await;
+    // The target heard it, and says so again.
+    let (code, words) = here.end().await;
+    assert_eq!((code, words.reason), (0, OffReason::Migrated));
+    runs_on(&there, b'C').await;
+}
+
+#[tokio::test]
+async fn a_source_in_doubt_stands_still_until_it_is_told() {
+    let mut here = source().await;
+    let there = target("first").await;
+    let _between = Between::join_badly(&here, &there, "first", Loses::ForGood("finish"));
+    begin(&here, "first", Options::default()).await;
+    here.until("doubt", is_in_doubt).await;
+    never_ran(there).await;
+    here.kill_libvirt().await;
+    here.libvirt_listens().await;
+    assert_eq!(here.post("unpause").await.unwrap_err().reason, "WrongState");
+    let report = here.get::<DomainReport>("domain").await;
+    assert_eq!((is_in_doubt(&report), report.state), (true, DomainState::Paused(PauseReason::Migration)));
+    judge(&here, "first", Verdict::Never).await;
+    runs_on(&here, b'B').await;
+
+    let there = target("second").await;
+    let _between = Between::join_badly(&here, &there, "second", Loses::ForGood("started"));
+    begin(&here, "second", Options::default()).await;
+    here.until("doubt", is_in_doubt).await;
+    runs_on(&there, b'C').await;
+    here.kill_libvirt().await;
+    cancel(&here, "second").await;
+    // Even the death of the copy is not the guest's.
+    here.kill_qemu();
+    here.libvirt_listens().await;
+    let report = here.get::<DomainReport>("domain").await;
+    assert_eq!((is_in_doubt(&report), report.state), (true, DomainState::Paused(PauseReason::Migration)));
+    judge(&here, "second", Verdict::Started).await;
+    let (code, words) = here.end().await;
+    assert_eq!((code, words.reason), (0, OffReason::Migrated));
+}
+
+#[tokio::test]
+async fn a_source_in_doubt_that_is_told_to_end_says_that_it_does_not_know() {
+    let mut here = source().await;
+    let there = target("move").await;
+    let _between = Between::join_badly(&here, &there, "move", Loses::ForGood("started"));
+    begin(&here, "move", Options::default()).await;
+    here.until("doubt", is_in_doubt).await;
+    here.terminate();
+    let (code, words) = here.end().await;
+    assert_eq!((code, words.migration.unwrap().stage), (1, Stage::Source(SourceStage::Doubtful)));
+    runs_on(&there, b'B').await;
+}
+
+#[tokio::test]
+async fn a_launcher_that_is_told_to_end_ends_its_move_first() {
+    let here = source().await;
+    let mut there = target("first").await;
+    let between = Between::join(&here, &there, "first");
+    begin(&here, "first", slow()).await;
+    here.until("the copy", |report| at_source(report) == Some(&SourceStage::Copying)).await;
+    there.terminate();
+    let (code, words) = there.end().await;
+    assert_eq!((code, words.reason), (1, OffReason::Failed));
+    assert!(matches!(words.migration.unwrap().stage, Stage::Target(TargetStage::Never(_))));
+    between.cut();
+    here.until("the end of the move", has_stayed).await;
+    runs_on(&here, b'B').await;
+
+    let mut here = here;
+    let there = target("second").await;
+    let _between = Between::join(&here, &there, "second");
+    begin(&here, "second", slow()).await;
+    here.until("the copy", |report| at_source(report) == Some(&SourceStage::Copying)).await;
+    let wish = serde_json::to_vec(&ferrovirt_launcher_rpc::messages::ShutdownRequest { grace_seconds: 1 }).unwrap();
+    here.checked("POST", "shutdown", &wish).await.unwrap();
+    let report = here.until("the end", |report| matches!(report.state, DomainState::Off(_))).await;
+    assert_eq!((has_stayed(&report), report.state), (true, DomainState::Off(OffReason::Destroyed)));
+    here.post("done").await.unwrap();
+    let (_, words) = here.end().await;
+    assert!(matches!(words.migration.unwrap().stage, Stage::Source(SourceStage::Over(Outcome::Stayed(_)))));
+    never_ran(there).await;
+}
+
+#[tokio::test]
+async fn a_guest_that_changes_too_fast_is_paused_if_that_is_allowed_and_else_stays() {
+    let mut here = source().await;
+    let mut console = here.stream("console").await;
+    assert_eq!(here.ask(&mut console, b'd').await, b'd');
+    let restless = Options { bandwidth: 1 << 20, max_downtime_ms: 20, first_downtime_ms: 10, ..Options::default() };
+    let there = target("first").await;
+    let _between = Between::join(&here, &there, "first");
+    begin(&here, "first", Options { progress_timeout: 8, stall_timeout: 4, ..restless.clone() }).await;
+    let has_note = |report: &DomainReport| {
+        report.migration.as_ref().and_then(|it| it.progress.as_ref()).is_some_and(|it| it.note.is_some())
+    };
+    let report = here.until("a note", has_note).await;
+    assert_eq!(at_source(&report), Some(&SourceStage::Copying));
+    let report = here.until("the end of the move", has_stayed).await;
+    let Some(SourceStage::Over(Outcome::Stayed(reason))) = at_source(&report) else { panic!("no reason") };
+    assert!(reason.contains("allowPostCopy"), "{reason}");
+    runs_on(&here, b'B').await;
+    never_ran(there).await;
+
+    let there = target("second").await;
+    let _between = Between::join(&here, &there, "second");
+    begin(&here, "second", Options { may_pause: true, stall_timeout: 4, ..restless }).await;
+    let is_paused = |report: &DomainReport| report.migration.as_ref().is_some_and(|it| it.mode == Mode::Paused);
+    here.until("the pause", is_paused).await;
+    assert_eq!(here.end().await.0, 0);
+    runs_on(&there, b'C').await;
+}
+
+#[tokio::test]
+async fn a_paused_guest_stays_paused() {
+    let mut here = source().await;
+    here.post("pause").await.unwrap();
+    let there = target("first").await;
+    let between = Between::join(&here, &there, "first");
+    begin(&here, "first", slow()).await;
+    here.until("the copy", |report| at_source(report) == Some(&SourceStage::Copying)).await;
+    between.cut();
+    let report = here.until("the end of the move", has_stayed).await;
+    assert_eq!(report.state, DomainState::Paused(PauseReason::User));
+    never_ran(there).await;
+
+    let there = target("second").await;
+    let _between = Between::join(&here, &there, "second");
+    begin(&here, "second", Options::default()).await;
+    assert_eq!(here.end().await.0, 0);
+    let report = there.until("the guest", |report| at_target(report) == Some(&TargetStage::Started)).await;
+    assert_eq!(report.state, DomainState::Paused(PauseReason::User));
+    there.post("unpause").await.unwrap();
+    runs_on(&there, b'B').await;
+}
+
+#[tokio::test]
+async fn the_targets_libvirt_dies_and_the_guest_stays_where_it_was() {
+    let here = source().await;
+    let there = target("move").await;
+    let _between = Between::join(&here, &there, "move");
+    begin(&here, "move", slow()).await;
+    here.until("the copy", |report| at_source(report) == Some(&SourceStage::Copying)).await;
+    there.kill_libvirt().await;
+    here.until("the end of the move", has_stayed).await;
+    runs_on(&here, b'B').await;
+    never_ran(there).await;
 }

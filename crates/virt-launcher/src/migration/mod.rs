@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`source`], [`target`] | the two sides: `ferrovirt_handover` decides, these do |
 //! | [`link`] | what the launchers say to each other |
+//! | [`witness`] | whether both sides have the same storage |
 //! | [`descriptors`] | connections, as the handlers get them |
 //! | [`monitor`], [`policy`] | how far a move is, and what to do when it takes long |
 //!
@@ -17,11 +18,12 @@ pub mod policy;
 mod policy_tests;
 pub mod source;
 pub mod target;
+pub mod witness;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ferrovirt_handover::{Source, SourceInput, SourceStage, TargetInput};
+use ferrovirt_handover::{Outcome, Source, SourceInput, SourceStage, TargetInput};
 use ferrovirt_launcher_rpc::migration::{
     CancelRequest, Channel, Connection, MigrationReport, Mode, SourceRequest, Stage, TargetRequest, VerdictRequest,
 };
@@ -192,12 +194,12 @@ impl Moves {
     }
 }
 
-/// Whether the source is still at work: its guest is on its way, or may be.
+/// Whether the guest is on its way, or may be, or was: all but a source that knows that it keeps the guest.
 pub fn is_leaving(report: Option<&MigrationReport>) -> bool {
-    matches!(
-        report.map(|report| &report.stage),
-        Some(Stage::Source(SourceStage::Connecting | SourceStage::Copying | SourceStage::Doubtful))
-    )
+    match report.map(|report| &report.stage) {
+        Some(Stage::Source(stage)) => !matches!(stage, SourceStage::Over(Outcome::Stayed(_))),
+        _ => false,
+    }
 }
 
 /// Whether the target was told to run the guest and nobody knows yet what came of it.

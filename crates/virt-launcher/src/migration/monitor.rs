@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ferrovirt_launcher_rpc::migration::{Mode, Options, Progress};
+use ferrovirt_launcher_rpc::migration::{Mode, Progress};
 use ferrovirt_libvirt::{Connection, Domain, TypedParameter, TypedValue};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -20,8 +20,7 @@ pub enum Told {
 }
 
 /// Watches until it is dropped.
-pub async fn watch(libvirt: Connection, domain: Domain, options: Options, tell: impl Fn(Told)) {
-    let mut policy = Policy::new(options);
+pub async fn watch(libvirt: Connection, domain: Domain, mut policy: Policy, tell: impl Fn(Told)) {
     let mut ticks = interval(INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

@@ -24,6 +24,10 @@ const CONVERGING_PERCENT: u64 = 90;
 /// Auto-converge slows a guest down to this at most.
 const THROTTLE_MAX: u64 = 99;
 
+/// Why a guest is paused that did not have to be.
+const NOT_LIVE: &str =
+    "the guest is paused: this QEMU would lose changes to the memory of an emulated guest of this kind";
+
 /// The figures of a move at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sample {
@@ -75,6 +79,7 @@ pub struct Policy {
     options: Options,
     allowed_ms: u64,
     raised_at: u64,
+    is_live: bool,
     mode: Mode,
     is_aborted: bool,
     last: Sample,
@@ -88,15 +93,16 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// A move with these options begins.
-    pub fn new(options: Options) -> Self {
+    /// A move with these options begins; while the guest runs, or paused from the beginning.
+    pub fn new(options: Options, is_live: bool) -> Self {
         let most = most(&options);
         let first = if options.first_downtime_ms == 0 { most } else { options.first_downtime_ms.min(most) };
         Self {
             options,
             allowed_ms: first,
             raised_at: 0,
-            mode: Mode::PreCopy,
+            is_live,
+            mode: if is_live { Mode::PreCopy } else { Mode::Paused },
             is_aborted: false,
             last: Sample::default(),
             sent_at: 0,
@@ -135,7 +141,11 @@ impl Policy {
             Some(Decision::Abort(_)) => self.is_aborted = true,
             None => {}
         }
-        let note = (is_stuck && self.mode == Mode::PreCopy).then(|| self.note(&sample));
+        let note = match self.mode {
+            Mode::PreCopy => is_stuck.then(|| self.note(&sample)),
+            Mode::Paused if !self.is_live => Some(NOT_LIVE.to_owned()),
+            _ => None,
+        };
         Judgement { decision, note, remaining_ms: self.remaining_ms(&sample) }
     }
 

@@ -19,7 +19,10 @@ use tokio::time::sleep;
 use super::descriptors::{self, Outbox, Side};
 use super::link::{self, Heard, Link};
 use super::monitor::{self, Told};
+use super::policy::Policy;
+use super::witness::Witnesses;
 use crate::description::Description;
+use crate::emulation;
 use crate::guest::Guest;
 use crate::life::Life;
 
@@ -35,8 +38,10 @@ const COMPRESSION_SINCE: u64 = 9_001_000;
 pub enum Event {
     /// For the machine.
     Input(SourceInput),
-    /// Everything was sent; libvirt's cookie.
-    Copied(Vec<u8>),
+    /// Everything was sent; libvirt's cookie. Or libvirt says why not.
+    Copied(Result<Vec<u8>, String>),
+    /// libvirt's answer was lost, for this reason.
+    Unanswered(String),
     /// The link.
     Link(Heard),
     /// The monitor.
@@ -76,6 +81,9 @@ impl Outgoing {
             link: None,
             links: 0,
             terms: None,
+            is_live: true,
+            is_unanswered: false,
+            witnesses: Witnesses::default(),
             cookie: Vec::new(),
             copy: None,
             mode: Mode::default(),
@@ -120,6 +128,11 @@ struct Driver {
     links: u64,
     /// Set once libvirt has begun.
     terms: Option<Terms>,
+    /// The guest may run while its memory is sent.
+    is_live: bool,
+    /// Sending began, and libvirt has not said how it ended.
+    is_unanswered: bool,
+    witnesses: Witnesses,
     /// The newest cookie of the other side, or of our own sending.
     cookie: Vec<u8>,
     copy: Option<Tasks>,
@@ -162,16 +175,18 @@ impl Driver {
     /// What an event means to the machine, if anything.
     fn understand(&mut self, event: Event) -> Option<SourceInput> {
         match event {
-            Event::Input(input) => {
-                if let SourceInput::CopyFailed(_) = input {
-                    self.copy = None;
-                }
-                Some(input)
-            }
-            Event::Copied(cookie) => {
+            Event::Input(input) => Some(input),
+            Event::Copied(answer) => {
                 self.copy = None;
-                self.cookie = cookie;
-                Some(SourceInput::Copied)
+                self.is_unanswered = false;
+                Some(answer.map_or_else(SourceInput::CopyFailed, |cookie| {
+                    self.cookie = cookie;
+                    SourceInput::Copied
+                }))
+            }
+            Event::Unanswered(reason) => {
+                self.copy = None;
+                Some(SourceInput::CopyFailed(reason))
             }
             Event::Link(Heard::Line(number, Line::Target { word, cookie })) if self.is_current(number) => {
                 if cookie.is_some() {
@@ -272,7 +287,15 @@ impl Driver {
         let disks = copied_disks(&description, &self.request.copied_volumes)?;
         let compression =
             self.request.options.compression && libvirt.libvirt_version().await.map_err(text)? >= COMPRESSION_SINCE;
-        let mut terms = terms(&self.request.options, disks, compression, was_paused);
+        let qemu = libvirt.hypervisor_version().await.map_err(text)?;
+        self.is_live = !emulation::loses_changes(&xml, description.emulated, qemu);
+        let (witnesses, unproven) = Witnesses::place(&description, &disks, &self.request.id);
+        let mut terms = terms(&self.request.options, self.is_live, disks, compression, was_paused);
+        if unproven.is_empty() {
+            terms.flags |= flags::UNSAFE;
+        } else {
+            tracing::warn!(?unproven, "whether these volumes are shared is libvirt's judgement");
+        }
         let (cookie, domain_xml) = libvirt
             .migrate_begin(&domain, &terms.parameters(&self.request.options), terms.flags)
             .await
@@ -285,12 +308,16 @@ impl Driver {
             compression: terms.compression,
             copied_disks: terms.disks.clone(),
             paused: was_paused,
+            witnesses: witnesses.list().to_vec(),
         };
+        self.witnesses = witnesses;
         self.terms = Some(terms);
         Ok(offer)
     }
 
     async fn copy(&mut self) {
+        // The target has seen them.
+        self.witnesses = Witnesses::default();
         let begun = self.guest.alive().map_err(|refused| refused.to_string()).and_then(|alive| {
             let terms = self.terms.clone().ok_or("the move was not begun")?;
             Ok((alive, terms))
@@ -304,12 +331,13 @@ impl Driver {
             return self.tell_myself(SourceInput::CopyFailed(reason));
         }
         let options = self.request.options.clone();
-        let first = super::policy::Policy::new(options.clone()).allowed_ms();
+        let policy = Policy::new(options.clone(), self.is_live);
+        let first = policy.allowed_ms();
         if let Err(error) = libvirt.set_max_downtime(&domain, first).await {
             tracing::warn!(%error, "the allowed downtime could not be set");
         }
         let inbox = self.inbox.clone();
-        let watch = monitor::watch(libvirt.clone(), domain.clone(), options.clone(), move |told| {
+        let watch = monitor::watch(libvirt.clone(), domain.clone(), policy, move |told| {
             let _ = inbox.send(Event::Monitor(told));
         });
         let (inbox, cookie) = (self.inbox.clone(), self.cookie.clone());
@@ -317,11 +345,13 @@ impl Driver {
         tokio::spawn(async move {
             let parameters = terms.parameters(&options);
             let event = match libvirt.migrate_perform(&domain, &parameters, &cookie, terms.flags).await {
-                Ok(cookie) => Event::Copied(cookie),
-                Err(error) => Event::Input(SourceInput::CopyFailed(error.to_string())),
+                Ok(cookie) => Event::Copied(Ok(cookie)),
+                Err(Error::Remote(error)) => Event::Copied(Err(error.message)),
+                Err(error) => Event::Unanswered(error.to_string()),
             };
             let _ = inbox.send(event);
         });
+        self.is_unanswered = true;
         if let Some(tasks) = &mut self.copy {
             tasks.spawn(watch);
         }
@@ -358,6 +388,7 @@ impl Driver {
     /// Lets the guest run here again.
     async fn resume(&mut self) {
         (self.copy, self.link) = (None, None);
+        self.witnesses = Witnesses::default();
         let Some(terms) = self.terms.clone() else { return };
         while self.guest.life().is_alive() {
             match self.try_to_resume(&terms).await {
@@ -372,8 +403,10 @@ impl Driver {
         let (libvirt, domain) = self.guest.alive().map_err(|refused| refused.to_string())?;
         let text = |error: Error| error.to_string();
         if has_job(&libvirt, &domain).await.map_err(text)? {
-            // Sending may still go on if only our connection broke; once it has ended, libvirt waits for the last step.
-            let _ = libvirt.abort_job(&domain).await;
+            if self.is_unanswered && self.is_sending(&libvirt, &domain).await {
+                return Err("only the connection to libvirt broke, and it goes on sending".to_owned());
+            }
+            // libvirt waits for the last step.
             if let Err(error) = libvirt.migrate_confirm(&domain, &[], terms.flags, Verdict::Cancelled).await {
                 tracing::debug!(%error, "libvirt has forgotten the move already");
             }
@@ -389,6 +422,16 @@ impl Driver {
             return Err("libvirt is not done with the move".to_owned());
         }
         Ok(())
+    }
+
+    /// Whether libvirt still sends what nobody waits for any more; then it is told to stop.
+    async fn is_sending(&self, libvirt: &Connection, domain: &Domain) -> bool {
+        // Once everything is sent the guest stands still, and so it is before the last step.
+        let stands_still = matches!(libvirt.state(domain).await, Ok(State::Paused(PausedReason::Migration)));
+        if !stands_still {
+            let _ = libvirt.abort_job(domain).await;
+        }
+        !stands_still
     }
 
     /// Ends the copy here.
@@ -446,7 +489,7 @@ fn copied_disks(description: &Description, volumes: &[String]) -> Result<Vec<Str
     Ok(disks)
 }
 
-fn terms(options: &Options, disks: Vec<String>, compression: bool, was_paused: bool) -> Terms {
+fn terms(options: &Options, is_live: bool, disks: Vec<String>, compression: bool, was_paused: bool) -> Terms {
     // QEMU cannot fetch memory over several connections.
     let connections = if options.post_copy { 0 } else { options.parallel_connections };
     let connections = if connections > 1 || compression { connections.max(2) } else { 0 };
@@ -454,14 +497,14 @@ fn terms(options: &Options, disks: Vec<String>, compression: bool, was_paused: b
     let wishes = [
         (!disks.is_empty(), flags::NON_SHARED_INC),
         (was_paused, flags::PAUSED),
-        (options.auto_converge, flags::AUTO_CONVERGE),
-        (options.post_copy, flags::POSTCOPY),
+        (is_live, flags::LIVE),
+        (is_live && options.auto_converge, flags::AUTO_CONVERGE),
+        (is_live && options.post_copy, flags::POSTCOPY),
         (connections > 0, flags::PARALLEL),
         (compression, flags::COMPRESSED),
-        // Which volumes are shared is known from their claims, and libvirt only guesses from the kind of file system.
-        (true, flags::UNSAFE),
+        (options.unsafe_override, flags::UNSAFE),
     ];
-    let always = flags::LIVE | flags::PERSIST_DEST | flags::CHANGE_PROTECTION;
+    let always = flags::PERSIST_DEST | flags::CHANGE_PROTECTION;
     let flags = wishes.iter().filter(|(wanted, _)| *wanted).fold(always, |all, (_, flag)| all | flag);
     Terms { flags, disks, connections, compression, was_paused, cookie: Vec::new() }
 }

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::descriptors::{self, Side};
 use super::link::{self, Heard, Link};
-use super::monitor;
+use super::{monitor, witness};
 use crate::follow::refresh;
 use crate::guest::Guest;
 use crate::life::Life;
@@ -233,6 +233,7 @@ impl Driver {
 
     async fn prepare(&mut self) -> Result<(), String> {
         let order = self.order.as_ref().ok_or("the source did not say what it wants to send")?;
+        witness::check(&order.offer.witnesses, &self.id)?;
         descriptors::make_room(Side::Target).map_err(|error| format!("the sockets cannot be made: {error}"))?;
         let libvirt = self.guest.wait_for_libvirt().await.map_err(|refused| refused.to_string())?;
         let prepared = libvirt.migrate_prepare(&order.parameters(), &order.cookie, order.offer.flags).await;

@@ -5,7 +5,7 @@
 pub(crate) mod between;
 
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -83,6 +83,11 @@ pub(crate) struct Pod {
 impl Pod {
     /// Starts a launcher and waits for its socket.
     pub(crate) async fn start(grace: &str) -> Self {
+        Self::start_with(grace, None).await
+    }
+
+    /// Starts a launcher whose volume `shared` is a directory of this machine.
+    pub(crate) async fn start_with(grace: &str, shared: Option<&Path>) -> Self {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pod/pod.sh");
         let boot_sector: String = BOOT_SECTOR.iter().map(|byte| format!("\\0{byte:03o}")).collect();
         let signature = format!("{}\\0125\\0252", "\\0000".repeat(510 - BOOT_SECTOR.len()));
@@ -91,6 +96,7 @@ impl Pod {
             .arg(env!("CARGO_BIN_EXE_virt-launcher"))
             .args(["--uid", UID, "--name", "guest", "--namespace", "default", "--grace-period-seconds", grace])
             .env("BOOT_SECTOR", boot_sector + &signature)
+            .env("SHARED", shared.unwrap_or(Path::new("")))
             .spawn()
             .unwrap();
         let mut pod = Self { process, launcher: 0, termination_log: None };

@@ -6,6 +6,10 @@ mount -t tmpfs tmpfs /run
 mkdir -p /run/kubevirt-private/vmi-disks/root /run/kubevirt/sockets /run/kubevirt-ephemeral-disks /run/libvirt /run/dev
 head -c 1048576 /dev/zero > /run/kubevirt-private/vmi-disks/root/disk.img
 printf '%b' "$BOOT_SECTOR" | dd of=/run/kubevirt-private/vmi-disks/root/disk.img conv=notrunc status=none
+if [ -n "$SHARED" ]; then
+    mkdir /run/kubevirt-private/vmi-disks/shared
+    mount --bind "$SHARED" /run/kubevirt-private/vmi-disks/shared
+fi
 chown -R 107:107 /run/kubevirt-private /run/kubevirt /run/kubevirt-ephemeral-disks /run/libvirt
 cp /etc/passwd /run/passwd
 echo 'qemu:x:107:107::/:/bin/false' >> /run/passwd
