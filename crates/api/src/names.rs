@@ -425,6 +425,8 @@ pub mod reasons {
     pub const AUTO_MIGRATION_PENDING: &str = "AutoMigrationPending";
     /// The guest has been asked to leave.
     pub const EVICTION_REQUESTED: &str = "EvictionRequested";
+    /// A node is silent, or out of service.
+    pub const NODE_UNRESPONSIVE: &str = "NodeUnresponsive";
     /// A volume could not be plugged.
     pub const HOTPLUG_VOLUME_ERROR: &str = "HotPlugVolumeError";
     /// CPUs could not be plugged.

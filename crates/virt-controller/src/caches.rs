@@ -14,6 +14,7 @@ use ferrovirt_reconcile::watch::DuplicateWatch;
 use ferrovirt_reconcile::{Cache, Index, ObjectKey, Watches};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{Namespace, Node, NodeCondition, NodeSpec, NodeStatus, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::runtime::watcher::{self, watcher};
@@ -59,6 +60,8 @@ pub struct Caches {
     pub migrations_by_end: Index<VirtualMachineInstanceMigration, bool>,
     /// Options of moves for some guests.
     pub policies: Cache<MigrationPolicy>,
+    /// Disruption budgets.
+    pub budgets: Cache<PodDisruptionBudget>,
     /// Namespaces: their labels.
     pub namespaces: Cache<Namespace>,
     /// Launcher pods.
@@ -122,6 +125,7 @@ impl Caches {
             migrations_by_vmi,
             migrations_by_end,
             policies: Cache::builder().build(),
+            budgets: Cache::builder().build(),
             namespaces: namespaces.build(),
             pods: pods.build(),
             pods_by_owner,
@@ -145,6 +149,7 @@ impl Caches {
         watches.add(Api::all(client.clone()), all(), &self.migrations)?;
         watches.add(Api::all(client.clone()), all(), &self.policies)?;
         watches.add(Api::all(client.clone()), all(), &self.namespaces)?;
+        watches.add(Api::all(client.clone()), all(), &self.budgets)?;
         watches.add(Api::all(client.clone()), all().labels(LAUNCHER_PODS), &self.pods)?;
         watches.add(Api::all(client.clone()), all(), &self.claims)?;
         watches.add(Api::all(client.clone()), all(), &self.nodes)?;

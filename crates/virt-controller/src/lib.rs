@@ -5,6 +5,9 @@
 //! | folder | controller |
 //! |---|---|
 //! | [`vm`] | `VirtualMachine` → `VirtualMachineInstance`, as its run strategy and its users want |
+//! | [`evacuation`] | guests that have to leave a node → `VirtualMachineInstanceMigration` |
+//! | [`node`] | nodes that are silent, and guests of nodes that are out of service |
+//! | [`disruption`] | budgets that earlier versions left behind |
 //! | [`migration`] | `VirtualMachineInstanceMigration` → target pod → hand-off to two nodes |
 //! | [`vmi`] | `VirtualMachineInstance` → launcher pod → hand-over to virt-handler |
 //!
@@ -12,9 +15,11 @@
 
 pub mod caches;
 mod conditions;
+pub mod disruption;
+pub mod evacuation;
 pub mod launcher;
 pub mod migration;
-mod node;
+pub mod node;
 mod patch;
 pub mod vm;
 pub mod vmi;
@@ -94,11 +99,17 @@ async fn work(client: Client, config: ControllerConfig, stop: CancellationToken)
     let machines = vm::runner(client.clone(), caches.clone(), recorder.clone(), &config);
     let guests = vmi::runner(client.clone(), caches.clone(), recorder.clone(), &config);
     let started = migration::Started::default();
-    let moves = migration::runner(client.clone(), caches.clone(), recorder, started, &config);
+    let moves = migration::runner(client.clone(), caches.clone(), recorder.clone(), started.clone(), &config);
+    let evacuations = evacuation::runner(client.clone(), caches.clone(), recorder.clone(), started, &config);
+    let nodes = node::runner(client.clone(), caches.clone(), recorder, &config);
+    let budgets = disruption::runner(client.clone(), caches.clone());
     let controllers = async {
         tokio::select! {
             () = synced => {
-                tokio::join!(machines.run(stop.clone()), guests.run(stop.clone()), moves.run(stop.clone()));
+                let around = async {
+                    tokio::join!(evacuations.run(stop.clone()), nodes.run(stop.clone()), budgets.run(stop.clone()))
+                };
+                tokio::join!(machines.run(stop.clone()), guests.run(stop.clone()), moves.run(stop.clone()), around);
             }
             // A server that never answers must not keep this from ending.
             () = stop.cancelled() => {}

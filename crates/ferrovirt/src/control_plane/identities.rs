@@ -82,6 +82,8 @@ fn controller_rules() -> Value {
         rule(&[""], &["pods"], &["get", "list", "watch", "create", "delete", "patch", "update"]),
         rule(&[""], &["pods/finalizers", "pods/status"], &["patch", "update"]),
         rule(&[""], &["persistentvolumeclaims", "nodes", "namespaces", "resourcequotas"], READ),
+        rule(&[""], &["nodes"], &["patch"]),
+        rule(&["policy"], &["poddisruptionbudgets"], &["get", "list", "watch", "delete"]),
         rule(&["storage.k8s.io"], &["storageclasses"], READ),
         rule(&["", "events.k8s.io"], &["events"], EVENTS),
         rule(&["coordination.k8s.io"], &["leases"], &["get", "create", "update"]),

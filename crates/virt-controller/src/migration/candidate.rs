@@ -76,7 +76,7 @@ fn said(condition: Option<&Condition>) -> String {
 }
 
 /// Whether the guest's account of a move has come to an end.
-pub(super) fn has_ended(vmi: &VirtualMachineInstance, state: &MigrationState) -> bool {
+pub(crate) fn has_ended(vmi: &VirtualMachineInstance, state: &MigrationState) -> bool {
     state.failed || state.completed || is_targets(vmi, state)
 }
 

@@ -22,11 +22,13 @@ pub enum Action {
     CreatePod(Box<Pod>),
     /// Delete one of the guest's pods, gracefully.
     DeletePod(Arc<Pod>),
-    /// Make sure that there is no pod of this name and owner: the cache sees labelled pods only, and late. What follows can not be
-    /// taken back.
+    /// Delete the pod that the guest has left, after making sure that it has.
+    DeleteSource(Arc<Pod>),
+    /// Make sure that there is no pod of these names and this owner: the cache sees labelled pods only, and late. What follows can not
+    /// be taken back.
     ConfirmGone {
-        /// Name of the pod.
-        pod: String,
+        /// Names of pods.
+        pods: Vec<String>,
         /// The guest's uid.
         owner: String,
     },
@@ -39,6 +41,7 @@ impl Act<VmiController> for Action {
         match self {
             Self::CreatePod(_) => "create pod",
             Self::DeletePod(_) => "delete pod",
+            Self::DeleteSource(_) => "delete the pod that the guest has left",
             Self::ConfirmGone { .. } => "confirm that the pod is gone",
             Self::Tell(_) => "record event",
         }
@@ -51,13 +54,17 @@ impl Act<VmiController> for Action {
                 let created = standard::create_expected(&pods, &pod, vmi, &controller.expected_pods).await;
                 controller.tell_failure(vmi, reasons::FAILED_CREATE, created.map(drop)).await
             }
-            Self::DeletePod(pod) => {
-                let (guard, params) = (standard::Guard::SameObject, DeleteParams::default());
-                let expected = &controller.expected_pods;
-                let deleted = standard::delete_expected(&pods, &*pod, guard, params, vmi, expected).await;
-                controller.tell_failure(vmi, reasons::FAILED_DELETE, deleted.map(drop)).await
+            Self::DeletePod(pod) => controller.delete(&pods, &pod, vmi).await,
+            Self::DeleteSource(pod) => {
+                confirm_left(controller, vmi, &pod).await?;
+                controller.delete(&pods, &pod, vmi).await
             }
-            Self::ConfirmGone { pod, owner } => confirm_gone(&pods, &pod, &owner).await,
+            Self::ConfirmGone { pods: names, owner } => {
+                for name in names {
+                    confirm_gone(&pods, &name, &owner).await?;
+                }
+                Ok(())
+            }
             Self::Tell(note) => {
                 controller.tell(vmi, &note).await;
                 Ok(())
@@ -67,6 +74,12 @@ impl Act<VmiController> for Action {
 }
 
 impl VmiController {
+    async fn delete(&self, pods: &Api<Pod>, pod: &Pod, vmi: &ObjectKey) -> Result<(), Failure> {
+        let (guard, params) = (standard::Guard::SameObject, DeleteParams::default());
+        let deleted = standard::delete_expected(pods, pod, guard, params, vmi, &self.expected_pods).await;
+        self.tell_failure(vmi, reasons::FAILED_DELETE, deleted.map(drop)).await
+    }
+
     /// A note that cannot be written stops nothing.
     async fn tell(&self, vmi: &ObjectKey, note: &Note) {
         if let Some(vmi) = self.caches.vmis.get_key(vmi) {
@@ -83,6 +96,22 @@ impl VmiController {
             self.tell(vmi, &Note::warning(reason, failure.message())).await;
         }
         result
+    }
+}
+
+/// The guest's object, read afresh, names another node than the pod's.
+async fn confirm_left(controller: &VmiController, vmi: &ObjectKey, pod: &Pod) -> Result<(), Failure> {
+    let operation = "confirm that the guest has left its pod";
+    let api: Api<VirtualMachineInstance> = Api::namespaced(controller.client.clone(), vmi.namespace());
+    let found = api.get_opt(vmi.name()).await.map_err(|error| Failure::api(operation, error))?;
+    let Some(found) = found.filter(|found| found.metadata.uid.as_deref() == standard::owner_uid(pod)) else {
+        return Ok(());
+    };
+    let node = found.status.as_ref().and_then(|status| status.node_name.as_deref());
+    let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+    match node.is_some() && node != on {
+        true => Ok(()),
+        false => Err(Failure::new(Category::Conflict, operation, "its object names the pod's node")),
     }
 }
 

@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::conditions::Draft;
 use super::hand_over;
+use super::moving::{self, LeftBehind};
 use super::pod_state::{self, PodState, state_of};
 use super::{Action, Record, View};
 
@@ -216,22 +217,57 @@ fn pod_vanished(view: &View, mut draft: Draft) -> Decision {
 
 fn confirm_gone(view: &View) -> Decision {
     let owner = view.vmi.metadata.uid.clone().unwrap_or_default();
-    Plan::nothing().then(Action::ConfirmGone { pod: pod_name(&view.vmi), owner })
+    let pods = moving::names(&view.vmi, &view.record.status, &view.pods);
+    Plan::nothing().then(Action::ConfirmGone { pods, owner })
 }
 
 /// The guest is virt-handler's. What is left to say here is whether its pod serves, and which pods there are.
 fn after_hand_over(view: &View) -> Decision {
     let mut draft = Draft::of(view);
-    if view.pods.is_empty() {
-        return pod_vanished(view, draft);
+    let is_open = moving::is_open(&draft.record.status);
+    if moving::homes(&draft.record.status, &view.pods).next().is_none() {
+        if !is_open || view.pods.is_empty() {
+            return pod_vanished(view, draft);
+        }
+        // The target may have the guest. Its handler says so, once it is asked for the end of the move.
+        if let Some(state) = &mut draft.record.status.migration_state {
+            state.abort_requested = true;
+        }
     }
     update_ready(view, &mut draft);
-    let active = hand_over::active_pods(&view.pods);
-    // A pod that left is no news worth a write: the guest's end, or the end of its move, will say so.
-    if active.keys().any(|uid| !draft.record.status.active_pods.contains_key(uid)) {
+    update_eviction(view, &mut draft);
+    let active = hand_over::active_pods(&moving::involved(&draft.record.status, &view.pods));
+    // A pod that left is no news worth a write: the guest's end will say so. After a move nothing else would.
+    let known = &draft.record.status.active_pods;
+    let has_moved = draft.record.status.migration_state.is_some() && !is_open;
+    if active.keys().any(|uid| !known.contains_key(uid)) || (has_moved && active != *known) {
         draft.record.status.active_pods = active;
     }
-    Plan::nothing().report(draft.record)
+    let plan = Plan::nothing().report(draft.record);
+    match moving::left_behind(&view.record.status, &view.pods, view.now) {
+        LeftBehind::Nothing => plan,
+        LeftBehind::Ending(rest) => plan.look_again_after(rest),
+        LeftBehind::Over(pod) => plan.then(Action::DeleteSource(pod.clone())),
+    }
+}
+
+/// A guest that was asked to leave its node says so, and why it does not, if it cannot.
+fn update_eviction(view: &View, draft: &mut Draft) {
+    let is_marked = view.record.status.evacuation_node_name.as_ref().is_some_and(|node| !node.is_empty());
+    if !is_marked {
+        return draft.remove(conditions::EVICTION_REQUESTED);
+    }
+    let stuck = find_condition(&view.record.status.conditions, conditions::LIVE_MIGRATABLE);
+    let stuck = stuck.filter(|movable| movable.status == ConditionStatus::False);
+    let message = stuck.map_or_else(String::new, |stuck| {
+        let text = |part: &Option<String>| part.clone().unwrap_or_default();
+        format!(
+            "the guest cannot move: {}: {}; stop it, or change what keeps it",
+            text(&stuck.reason),
+            text(&stuck.message)
+        )
+    });
+    draft.set(conditions::EVICTION_REQUESTED, ConditionStatus::True, reasons::EVICTION_REQUESTED, &message);
 }
 
 fn after_the_end(view: &View) -> Decision {

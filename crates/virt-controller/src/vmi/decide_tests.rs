@@ -50,7 +50,7 @@ fn created(plan: &Decision) -> Option<&Pod> {
 }
 
 fn confirms_gone(plan: &Decision) -> bool {
-    let gone = Action::ConfirmGone { pod: POD.to_owned(), owner: UID.to_owned() };
+    let gone = Action::ConfirmGone { pods: vec![POD.to_owned()], owner: UID.to_owned() };
     plan.actions.first() == Some(&gone)
 }
 
@@ -411,15 +411,138 @@ fn ready_follows_the_pod_while_the_guest_runs() {
     assert_eq!(ready(&|vmi, _| vmi["status"]["conditions"] = paused.clone()), no("GuestNotRunning"));
 }
 
-#[test]
-fn the_pod_of_a_move_becomes_active() {
-    let mut target = pod(Some("node-2"), running());
+// ---- moves ----
+
+/// The pod that a guest moves to.
+fn target(node: &str) -> Value {
+    let mut target = pod(Some(node), running());
     target["metadata"]["name"] = json!("virt-launcher-web-target");
     target["metadata"]["uid"] = json!("target-uid");
     target["metadata"]["labels"] = json!({"kubevirt.io/migrationJobUID": "m"});
-    let view = view(owned_guest("Running"), vec![pod(Some(NODE), running()), target]);
+    target
+}
+
+/// A guest with the record of a move from the first node to the second.
+fn moving(more: &Value) -> Value {
+    let mut vmi = owned_guest("Running");
+    let mut state = json!({
+        "migrationUid": "m", "sourceNode": NODE, "sourcePod": POD, "targetNode": "node-2", "targetPod": "virt-launcher-web-target",
+    });
+    for (key, value) in more.as_object().unwrap() {
+        state[key] = value.clone();
+    }
+    vmi["status"]["migrationState"] = state;
+    vmi["status"]["activePods"] = json!({"pod-uid": NODE, "target-uid": "node-2"});
+    vmi
+}
+
+fn moved(more: &Value) -> Value {
+    let mut vmi = moving(more);
+    vmi["status"]["nodeName"] = json!("node-2");
+    vmi["status"]["migrationState"]["completed"] = json!(true);
+    vmi
+}
+
+#[test]
+fn the_pod_of_a_move_becomes_active_when_the_nodes_are_told() {
+    let pods = || vec![pod(Some(NODE), running()), target("node-2")];
+    let before = view(owned_guest("Running"), pods());
+    assert!(is_quiet(&before, &decide(&before)));
+    let mut told = moving(&json!({}));
+    told["status"]["activePods"] = json!({"pod-uid": NODE});
+    let told = view(told, pods());
+    assert_eq!(written(&told, &decide(&told)).status.active_pods.len(), 2);
+    let under_way = view(moving(&json!({})), pods());
+    assert!(is_quiet(&under_way, &decide(&under_way)));
+}
+
+#[test]
+fn a_source_that_vanished_in_a_move_is_no_end_of_the_guest() {
+    let open = view(moving(&json!({"targetNodeAddress": "192.0.2.1"})), vec![target("node-2")]);
+    let plan = decide(&open);
+    let status = written(&open, &plan).status;
+    assert_eq!(status.phase, Some(Phase::Running));
+    assert!(status.migration_state.unwrap().abort_requested, "the target's handler has to say where the guest is");
+    assert!(plan.actions.is_empty());
+    // The move has failed: nobody has the guest.
+    let failed = view(moving(&json!({"failed": true})), vec![target("node-2")]);
+    let plan = decide(&failed);
+    assert!(confirms_gone(&plan), "{plan:?}");
+    assert_eq!(written(&failed, &plan).status.phase, Some(Phase::Failed));
+    // Both pods are gone: there is nobody to wait for, and all names are asked for.
+    let nobody = view(moving(&json!({})), vec![]);
+    let plan = decide(&nobody);
+    let names = vec![POD.to_owned(), "virt-launcher-web-target".to_owned()];
+    assert_eq!(plan.actions.first(), Some(&Action::ConfirmGone { pods: names, owner: UID.to_owned() }));
+    assert_eq!(written(&nobody, &plan).status.phase, Some(Phase::Failed));
+}
+
+#[test]
+fn a_target_of_a_failed_move_is_no_home() {
+    let stayed = view(moving(&json!({"failed": true})), vec![pod(Some(NODE), running()), target("node-2")]);
+    assert!(is_quiet(&stayed, &decide(&stayed)), "its own pod serves");
+}
+
+#[test]
+fn after_a_move_the_pod_that_was_left_goes() {
+    let ended = json!({"phase": "Succeeded", "containerStatuses": [compute(&json!({"terminated": {"exitCode": 0}}))]});
+    let deletes = |vmi: Value, source: Value| {
+        let view = view(vmi, vec![pod(Some(NODE), source), target("node-2")]);
+        let plan = decide(&view);
+        let record = plan.status.clone().unwrap();
+        assert_eq!(said_of(&record.status, "Ready").0, ConditionStatus::True, "the target serves");
+        let source = plan
+            .actions
+            .iter()
+            .any(|action| matches!(action, Action::DeleteSource(pod) if pod.metadata.name.as_deref() == Some(POD)));
+        (source, plan.requeue)
+    };
+    let end = json!({"endTimestamp": "2026-01-01T11:59:50Z"});
+    assert_eq!(deletes(moved(&end), ended), (true, None));
+    assert_eq!(deletes(moved(&end), running()), (false, Some(Duration::from_secs(50))), "it ends by itself");
+    let late = json!({"endTimestamp": "2026-01-01T11:58:00Z"});
+    assert_eq!(deletes(moved(&late), running()), (true, None), "it did not");
+    let post_copy = json!({"endTimestamp": "2026-01-01T11:58:00Z", "mode": "PostCopy"});
+    assert_eq!(deletes(moved(&post_copy), running()), (false, None), "the target may still fetch memory");
+    assert_eq!(deletes(moving(&end), running()), (false, None), "the guest names the source");
+    // What is left is written down.
+    let alone = view(moved(&end), vec![target("node-2")]);
+    let status = written(&alone, &decide(&alone)).status;
+    assert_eq!(status.active_pods, [("target-uid".to_owned(), "node-2".to_owned())].into());
+}
+
+#[test]
+fn a_guest_that_moved_and_lost_its_pod_has_ended() {
+    let mut vmi = moved(&json!({}));
+    vmi["status"]["activePods"] = json!({"target-uid": "node-2"});
+    let view = view(vmi, vec![pod(Some(NODE), running())]);
+    let plan = decide(&view);
+    let gone = Action::ConfirmGone { pods: vec!["virt-launcher-web-target".to_owned()], owner: UID.to_owned() };
+    assert_eq!(plan.actions.first(), Some(&gone));
+    assert_eq!(written(&view, &plan).status.phase, Some(Phase::Failed));
+}
+
+#[test]
+fn a_guest_that_is_asked_to_leave_says_so_and_why_it_cannot() {
+    let mut vmi = owned_guest("Running");
+    vmi["status"]["evacuationNodeName"] = json!(NODE);
+    let mut view = view(vmi, vec![pod(Some(NODE), running())]);
+    let status = written(&view, &decide(&view)).status;
+    assert_eq!(
+        said_of(&status, "EvictionRequested"),
+        (ConditionStatus::True, "EvictionRequested".into(), String::new())
+    );
+    view.record.status.conditions.push(Condition {
+        reason: Some("DisksNotLiveMigratable".into()),
+        message: Some("disk data is not shared".into()),
+        ..Condition::new("LiveMigratable", ConditionStatus::False)
+    });
     let record = written(&view, &decide(&view));
-    assert_eq!(record.status.active_pods.len(), 2);
+    assert!(said_of(&record.status, "EvictionRequested").2.contains("disk data is not shared"));
+    view.record = record;
+    assert!(is_quiet(&view, &decide(&view)), "once is enough");
+    view.record.status.evacuation_node_name = None;
+    assert_eq!(condition(&written(&view, &decide(&view)).status, "EvictionRequested"), None);
 }
 
 // ---- final ----
@@ -598,6 +721,7 @@ proptest! {
                         prop_assert!(targets, "created next to another");
                     }
                     Action::DeletePod(_) => prop_assert!(view.vmi.metadata.deletion_timestamp.is_some(), "nobody wanted that"),
+                    Action::DeleteSource(_) => prop_assert!(false, "nothing has moved"),
                     Action::ConfirmGone { .. } | Action::Tell(_) => {}
                 }
             }

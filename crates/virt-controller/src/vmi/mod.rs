@@ -23,6 +23,9 @@
 //! - All writes are merges of what changed that the API server refuses when somebody else wrote meanwhile.
 //! - On the straight way there are two writes: the pod, and the hand-over. `Scheduling` is written when the pod has trouble or takes
 //!   longer than [`decide::PATIENCE`]; its time is recorded anyway. The event about the pod's creation goes with it.
+//! - A **move** ([`crate::migration`]) gives a guest a second pod. While it is open the guest may be in either, so a vanished source
+//!   is no end of the guest: the nodes are asked to end the move, and the target's handler says where the guest is. The pod that a
+//!   guest has left is deleted after a fresh look at the guest.
 //! - How a guest ended is for virt-handler to say, which spoke with its launcher. This controller says `Failed` when there is nobody
 //!   left to ask: the pod is gone.
 
@@ -30,6 +33,7 @@ mod act;
 mod conditions;
 pub mod decide;
 pub(crate) mod hand_over;
+mod moving;
 mod observe;
 pub(crate) mod pod_state;
 

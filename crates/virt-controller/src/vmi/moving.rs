@@ -1,0 +1,101 @@
+//! What a move means for a guest's pods: which of them it may be in, and which it has left behind. Pure.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrovirt_api::VirtualMachineInstance;
+use ferrovirt_api::vmi::{MigrationMode, MigrationState, VirtualMachineInstanceStatus as Status};
+use ferrovirt_pods::pod_name;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+
+use super::pod_state;
+use crate::caches::migration_uid;
+
+/// How long a source that has given its guest away may take to end by itself.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref()
+}
+
+/// Whether the guest has moved: it names the target's node.
+fn has_moved(status: &Status, state: &MigrationState) -> bool {
+    status.node_name.is_some() && status.node_name == state.target_node
+}
+
+/// Whether a move was handed to the nodes and has not ended: the guest may be in either pod.
+pub(super) fn is_open(status: &Status) -> bool {
+    let state = status.migration_state.as_ref();
+    state.is_some_and(|state| !state.failed && !state.completed && !has_moved(status, state))
+}
+
+/// Pods that the guest may be in, as far as its object says, while no move is open.
+pub(super) fn homes<'a>(status: &'a Status, pods: &'a [Arc<Pod>]) -> impl Iterator<Item = &'a Arc<Pod>> {
+    let state = status.migration_state.as_ref().filter(|state| has_moved(status, state));
+    let left = state.and_then(|state| state.source_pod.as_deref());
+    pods.iter().filter(move |pod| {
+        let is_there = status.node_name.is_some() && node_of(pod) == status.node_name.as_deref();
+        let is_left = left.is_some() && pod.metadata.name.as_deref() == left;
+        is_there || (migration_uid(pod).is_none() && !is_left)
+    })
+}
+
+/// Pods that count as the guest's: not a target that no node was told of yet.
+pub(super) fn involved(status: &Status, pods: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
+    let handed_off = status.migration_state.as_ref().and_then(|state| state.migration_uid.as_deref());
+    let counts = |pod: &&Arc<Pod>| {
+        let is_there = status.node_name.is_some() && node_of(pod) == status.node_name.as_deref();
+        migration_uid(pod).is_none_or(|uid| is_there || Some(uid) == handed_off)
+    };
+    pods.iter().filter(counts).cloned().collect()
+}
+
+/// The names that the guest's pod may have, besides those that are in sight.
+pub(super) fn names(vmi: &VirtualMachineInstance, status: &Status, pods: &[Arc<Pod>]) -> Vec<String> {
+    let state = status.migration_state.as_ref();
+    let recorded = state.into_iter().flat_map(|state| [&state.source_pod, &state.target_pod]).flatten().cloned();
+    let mut names: Vec<String> = std::iter::once(pod_name(vmi)).chain(recorded).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.retain(|name| pods.iter().all(|pod| pod.metadata.name.as_ref() != Some(name)));
+    names
+}
+
+/// The pod that the guest has left.
+#[derive(Debug, PartialEq)]
+pub(super) enum LeftBehind<'a> {
+    /// There is none, or it is on its way out.
+    Nothing,
+    /// It can go.
+    Over(&'a Arc<Pod>),
+    /// It gets this long to end by itself.
+    Ending(Duration),
+}
+
+/// A source ends by itself when it has heard that the target runs the guest. One that has not, because its handler is gone, is ended;
+/// but never while the target may still fetch memory from it.
+pub(super) fn left_behind<'a>(status: &Status, pods: &'a [Arc<Pod>], now: Timestamp) -> LeftBehind<'a> {
+    let Some(state) = status.migration_state.as_ref().filter(|state| has_moved(status, state)) else {
+        return LeftBehind::Nothing;
+    };
+    let is_left = |pod: &&Arc<Pod>| {
+        pod.metadata.name.is_some()
+            && pod.metadata.name == state.source_pod
+            && node_of(pod) != status.node_name.as_deref()
+            && pod.metadata.deletion_timestamp.is_none()
+    };
+    let Some(pod) = pods.iter().find(is_left) else { return LeftBehind::Nothing };
+    if pod_state::is_finished(pod) {
+        return LeftBehind::Over(pod);
+    }
+    if state.mode == Some(MigrationMode::PostCopy) {
+        return LeftBehind::Nothing;
+    }
+    let end = state.end_timestamp.as_ref().map_or(now, |end| end.0);
+    let waited = Duration::try_from(now.duration_since(end)).unwrap_or_default();
+    match PATIENCE.checked_sub(waited).filter(|rest| !rest.is_zero()) {
+        Some(rest) => LeftBehind::Ending(rest),
+        None => LeftBehind::Over(pod),
+    }
+}
