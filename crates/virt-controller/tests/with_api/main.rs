@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod machines;
+mod moves;
 mod world;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;

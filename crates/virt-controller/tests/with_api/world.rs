@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrovirt_api::names::finalizers;
-use ferrovirt_api::{VirtualMachine, VirtualMachineInstance};
+use ferrovirt_api::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration};
 use ferrovirt_apiserver::auth::UserInfo;
 use ferrovirt_apiserver::cluster;
 use ferrovirt_apiserver::controllers::Housekeeper;
@@ -143,6 +143,15 @@ impl World {
         Api::default_namespaced(self.admin())
     }
 
+    pub(crate) fn migrations(&self) -> Api<VirtualMachineInstanceMigration> {
+        Api::default_namespaced(self.admin())
+    }
+
+    /// The move as JSON once `wanted` holds of it; `Null` is one that is gone.
+    pub(crate) async fn migration(&self, name: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        self.object(&self.migrations(), name, what, wanted).await
+    }
+
     pub(crate) fn pods(&self) -> Api<Pod> {
         Api::default_namespaced(self.admin())
     }
@@ -268,7 +277,11 @@ impl World {
 
     /// What a scheduler does.
     pub(crate) async fn place(&self, pod: &str) {
-        let binding = json!({"metadata": {"name": pod}, "target": {"kind": "Node", "name": NODE}});
+        self.place_on(pod, NODE).await;
+    }
+
+    pub(crate) async fn place_on(&self, pod: &str, node: &str) {
+        let binding = json!({"metadata": {"name": pod}, "target": {"kind": "Node", "name": node}});
         let path = format!("/api/v1/namespaces/default/pods/{pod}/binding");
         let request = Request::post(path).header("content-type", "application/json");
         let request = request.body(serde_json::to_vec(&binding).unwrap()).unwrap();
