@@ -246,6 +246,9 @@ pub enum Line {
         /// libvirt's cookie, in base64.
         #[serde(default)]
         cookie: Option<String>,
+        /// With `Prepared`: flags of the offer that cannot be had here; the move goes on without them.
+        #[serde(default)]
+        without: u32,
     },
 }
 
@@ -301,7 +304,7 @@ mod tests {
         };
         let lines = [
             Line::Source { word: ToTarget::Prepare, cookie: Some("YQ==".to_owned()), offer: Some(Box::new(offer)) },
-            Line::Target { word: ToSource::Never("full".to_owned()), cookie: None },
+            Line::Target { word: ToSource::Never("full".to_owned()), cookie: None, without: 0 },
         ];
         for line in lines {
             let text = serde_json::to_string(&line).unwrap();

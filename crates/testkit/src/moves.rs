@@ -314,7 +314,7 @@ impl Process {
                 self.check_alone(&world, "is finished");
                 drop(tokio::spawn(async move { process.finish(&world, &id).await }));
             }
-            TargetAction::Say(word) => self.say(&id, Line::Target { word, cookie: None }),
+            TargetAction::Say(word) => self.say(&id, Line::Target { word, cookie: None, without: 0 }),
             // There is nothing that could run, and nothing will: see `finish`.
             TargetAction::Discard => {}
         }

@@ -339,6 +339,104 @@ async fn a_guest_that_changes_too_fast_is_paused_if_that_is_allowed_and_else_sta
     runs_on(&there, b'C').await;
 }
 
+/// Whether this machine lets QEMU fetch memory without privileges.
+fn can_post_copy() -> bool {
+    std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd").is_ok_and(|text| text.trim() == "1")
+}
+
+#[tokio::test]
+async fn a_guest_that_changes_too_fast_goes_on_at_the_target_where_that_is_possible() {
+    let mut here = source().await;
+    let mut console = here.stream("console").await;
+    assert_eq!(here.ask(&mut console, b'd').await, b'd');
+    let there = target("move").await;
+    let _between = Between::join(&here, &there, "move");
+    let options = Options {
+        bandwidth: 1 << 20,
+        max_downtime_ms: 20,
+        stall_timeout: 3,
+        post_copy: true,
+        may_pause: true,
+        ..Options::default()
+    };
+    begin(&here, "move", options).await;
+    // Else the next best is done.
+    let expected = if can_post_copy() { Mode::PostCopy } else { Mode::Paused };
+    let is_expected = |report: &DomainReport| report.migration.as_ref().is_some_and(|it| it.mode == expected);
+    here.until("what is allowed and possible", is_expected).await;
+    assert_eq!(here.end().await.0, 0);
+    runs_on(&there, b'B').await;
+}
+
+/// What lies below an overlay, in every pod.
+const BASE: &str = "/var/run/kubevirt-private/vmi-disks/root/base.img";
+
+async fn pod_with_base(shared: &std::path::Path) -> Pod {
+    let pod = Pod::start_with("30", Some(shared)).await;
+    std::fs::write(pod.file(BASE), vec![7; 1 << 20]).unwrap();
+    pod
+}
+
+#[tokio::test]
+async fn disks_are_copied_without_their_backing_files_or_shared_for_sure() {
+    let directory = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chown(directory.path(), Some(107), Some(107)).unwrap();
+    let image = std::fs::File::create(directory.path().join("disk.img")).unwrap();
+    image.set_len(1 << 20).unwrap();
+    std::os::unix::fs::chown(directory.path().join("disk.img"), Some(107), Some(107)).unwrap();
+    let (overlay, empty) = (paths::overlay("system"), paths::empty_disk("scratch"));
+    let disks = vec![
+        DiskTask::RawImage { volume: "root".into(), path: paths::volume_image("root"), create: None },
+        DiskTask::RawImage { volume: "shared".into(), path: paths::volume_image("shared"), create: None },
+        DiskTask::Overlay { volume: "system".into(), backing: BASE.into(), overlay: overlay.clone() },
+        DiskTask::EmptyDisk { volume: "scratch".into(), path: empty.clone(), capacity: 4 << 20 },
+    ];
+    let disk = |volume: &str, format: &str, path: &str, target: &str| {
+        format!(
+            "<disk type='file' device='disk'><driver name='qemu' type='{format}'/><source file='{path}'/>\
+             <target dev='{target}' bus='sata'/><alias name='ua-{volume}'/></disk>"
+        )
+    };
+    let no_usb = "<controller type='usb' model='none'/>";
+    let more = disk("shared", "raw", &paths::volume_image("shared"), "sdb")
+        + &disk("system", "qcow2", &overlay, "sdc")
+        + &disk("scratch", "qcow2", &empty, "sdd")
+        + no_usb;
+    let mut start = start_request();
+    start.disks.clone_from(&disks);
+    start.domain_xml = start.domain_xml.replace(no_usb, &more);
+    let mut here = pod_with_base(directory.path()).await;
+    assert_eq!(here.start_guest(&start).await.state, DomainState::Running);
+    let copied = ["root", "system", "scratch"].map(str::to_owned).to_vec();
+    let begin = async |here: &Pod, id: &str| {
+        let request = SourceRequest { id: id.to_owned(), options: Options::default(), copied_volumes: copied.clone() };
+        here.put("migration/source", &serde_json::to_vec(&request).unwrap()).await.unwrap();
+    };
+
+    // A target whose volume is another one is found out.
+    let elsewhere = tempfile::tempdir().unwrap();
+    std::fs::copy(directory.path().join("disk.img"), elsewhere.path().join("disk.img")).unwrap();
+    let pod = pod_with_base(elsewhere.path()).await;
+    let there = target_in(pod, &TargetRequest { disks: disks.clone(), ..target_request("elsewhere") }).await;
+    let _between = Between::join(&here, &there, "elsewhere");
+    begin(&here, "elsewhere").await;
+    let report = here.until("the end of the move", has_stayed).await;
+    let Some(SourceStage::Over(Outcome::Stayed(reason))) = at_source(&report) else { panic!("no reason") };
+    assert!(reason.contains("shared is not shared"), "{reason}");
+    never_ran(there).await;
+
+    let pod = pod_with_base(directory.path()).await;
+    let there = target_in(pod, &TargetRequest { disks, ..target_request("move") }).await;
+    let _between = Between::join(&here, &there, "move");
+    begin(&here, "move").await;
+    assert_eq!(here.end().await.0, 0);
+    let mut console = there.stream("console").await;
+    there.echo(&mut console).await;
+    // A full copy of the overlay would have 1 MiB more.
+    assert!(std::fs::metadata(there.file(&overlay)).unwrap().len() < 1 << 20);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
 #[tokio::test]
 async fn a_paused_guest_stays_paused() {
     let mut here = source().await;

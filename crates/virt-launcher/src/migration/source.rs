@@ -188,7 +188,8 @@ impl Driver {
                 self.copy = None;
                 Some(SourceInput::CopyFailed(reason))
             }
-            Event::Link(Heard::Line(number, Line::Target { word, cookie })) if self.is_current(number) => {
+            Event::Link(Heard::Line(number, Line::Target { word, cookie, without })) if self.is_current(number) => {
+                self.do_without(without);
                 if cookie.is_some() {
                     self.cookie = link::decode(cookie.as_deref());
                 }
@@ -211,6 +212,15 @@ impl Driver {
 
     fn is_current(&self, number: u64) -> bool {
         self.link.as_ref().is_some_and(|link| link.number == number)
+    }
+
+    /// What the target cannot do is not done.
+    fn do_without(&mut self, without: u32) {
+        if let Some(terms) = self.terms.as_mut().filter(|terms| terms.flags & without & flags::POSTCOPY != 0) {
+            tracing::warn!("the target cannot do post-copy");
+            terms.flags &= !flags::POSTCOPY;
+            self.request.options.post_copy = false;
+        }
     }
 
     fn publish(&self) {

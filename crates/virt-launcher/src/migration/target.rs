@@ -64,6 +64,7 @@ impl Expected {
             order: None,
             cookie: Vec::new(),
             progress: None,
+            without: 0,
             arrival: None,
         };
         match called_off {
@@ -105,6 +106,8 @@ struct Driver {
     /// The newest cookie of libvirt's, for the next line.
     cookie: Vec<u8>,
     progress: Option<Progress>,
+    /// Flags of the offer that cannot be had here.
+    without: u32,
     arrival: Option<Arrival>,
 }
 
@@ -227,16 +230,25 @@ impl Driver {
 
     fn say(&self, word: ToSource) {
         if let Some(link) = &self.link {
-            link.say(Line::Target { word, cookie: link::encode(&self.cookie) });
+            link.say(Line::Target { word, cookie: link::encode(&self.cookie), without: self.without });
         }
     }
 
     async fn prepare(&mut self) -> Result<(), String> {
-        let order = self.order.as_ref().ok_or("the source did not say what it wants to send")?;
+        let order = self.order.as_mut().ok_or("the source did not say what it wants to send")?;
         witness::check(&order.offer.witnesses, &self.id)?;
         descriptors::make_room(Side::Target).map_err(|error| format!("the sockets cannot be made: {error}"))?;
         let libvirt = self.guest.wait_for_libvirt().await.map_err(|refused| refused.to_string())?;
-        let prepared = libvirt.migrate_prepare(&order.parameters(), &order.cookie, order.offer.flags).await;
+        let mut prepared = libvirt.migrate_prepare(&order.parameters(), &order.cookie, order.offer.flags).await;
+        if let Err(error) = &prepared
+            && order.offer.flags & flags::POSTCOPY != 0
+        {
+            // Most often it is this: QEMU needs vm.unprivileged_userfaultfd=1 on the node for it.
+            tracing::warn!(%error, "receiving with post-copy is not possible; it is tried without");
+            self.without = flags::POSTCOPY;
+            order.offer.flags &= !flags::POSTCOPY;
+            prepared = libvirt.migrate_prepare(&order.parameters(), &order.cookie, order.offer.flags).await;
+        }
         self.cookie = prepared.map_err(|error| error.to_string())?;
         // libvirt kills what was prepared when its connection ends.
         let inbox = self.inbox.clone();
