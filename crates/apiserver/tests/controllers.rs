@@ -295,3 +295,39 @@ async fn token_secrets_are_filled_and_go_with_their_account() {
     assert_eq!((refused.code(), refused.message()), (StatusCode::FORBIDDEN, want));
     world.end().await;
 }
+
+#[tokio::test]
+async fn a_dead_node_is_marked_and_its_pods_go_when_somebody_vouches_for_its_death() {
+    use ferrovirt_apiserver::controllers::nodes;
+    let world = World::new().await;
+    world.create("", "nodes", json!({"metadata": {"name": "dead"}})).await;
+    let ready = |status: &'static str| {
+        move |node: &mut Value| node["status"]["conditions"] = json!([{"type": "Ready", "status": status}])
+    };
+    let node = Place::new("", "dead");
+    world.of("", "nodes").change(&node, "status", ready("True")).await.unwrap();
+    let lease = json!({
+        "metadata": {"name": "dead", "namespace": "kube-node-lease"}, "spec": {"renewTime": "2026-01-01T00:00:00.000000Z"},
+    });
+    world.create("coordination.k8s.io", "leases", lease).await;
+    let pod = json!({
+        "metadata": {"name": "p", "namespace": "default"}, "spec": {"nodeName": "dead", "containers": [{"name": "c", "image": "i"}]},
+    });
+    world.create("", "pods", pod).await;
+    let seen = || world.of("", "nodes").get("", "dead").unwrap();
+    nodes::look(&world.server, world.server.environment.now()).await.unwrap();
+    assert_eq!(seen()["status"]["conditions"][0]["status"], "True", "silence before the server's start does not count");
+    nodes::look(&world.server, jiff::Timestamp::UNIX_EPOCH).await.unwrap();
+    assert_eq!(seen()["status"]["conditions"][0]["status"], "Unknown");
+    assert_eq!(seen()["spec"]["taints"][0]["key"], "node.kubernetes.io/unreachable");
+    let pod = || world.of("", "pods").get("default", "p");
+    assert!(pod().is_some(), "what runs on a silent node may run");
+    let vouch = |node: &mut Value| {
+        let taint = json!({"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"});
+        node["spec"]["taints"].as_array_mut().unwrap().push(taint);
+    };
+    world.of("", "nodes").change(&node, "", vouch).await.unwrap();
+    nodes::look(&world.server, jiff::Timestamp::UNIX_EPOCH).await.unwrap();
+    assert_eq!(pod(), None);
+    world.end().await;
+}

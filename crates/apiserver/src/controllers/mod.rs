@@ -11,6 +11,7 @@ pub(crate) mod disruption;
 mod events;
 mod garbage;
 mod namespaces;
+pub mod nodes;
 mod queue;
 mod quota;
 mod rbac;

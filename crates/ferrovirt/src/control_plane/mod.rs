@@ -53,6 +53,7 @@ pub(crate) async fn start(
     let controller = client(server, identities::VIRT_CONTROLLER);
     let config = ferrovirt_virt_controller::ControllerConfig::default();
     tokio::spawn(report("virt-controller", ferrovirt_virt_controller::run(controller, config, stop.clone())));
+    tokio::spawn(ferrovirt_apiserver::controllers::nodes::run(server.clone(), stop.clone()));
     let scheduler = client(server, identities::SCHEDULER);
     tokio::spawn(report("scheduler", ferrovirt_scheduler::run(scheduler, stop.clone())));
     Ok(())

@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(chosen(&[policy("other", &["c"], &[], &none)]), None);
         assert_eq!(chosen(&[policy("half", &["a"], &["z"], &none)]), None, "all labels must match");
         assert_eq!(chosen(&[policy("empty", &[], &[], &none)]), None, "one that selects nothing is for nobody");
-        assert_eq!(chosen(&[one.clone()]), Some("one".into()));
+        assert_eq!(chosen(std::slice::from_ref(&one)), Some("one".into()));
         assert_eq!(chosen(&[one.clone(), policy("two", &["a", "b"], &[], &none)]), Some("two".into()), "more labels");
         assert_eq!(chosen(&[one.clone(), policy("zz", &[], &["x"], &none)]), Some("zz".into()), "more of the guest");
         assert_eq!(chosen(&[one, policy("nul", &["b"], &[], &none)]), Some("nul".into()), "the first by name");

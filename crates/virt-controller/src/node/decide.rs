@@ -103,6 +103,7 @@ mod tests {
         View { node, guests: guests.collect(), now: "2026-01-01T12:00:00Z".parse().unwrap() }
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "a literal of JSON reads better without a reference")]
     fn guest(phase: &str, state: Value) -> Value {
         json!({
             "metadata": {"name": "g"}, "spec": {"domain": {"devices": {}}},
