@@ -42,7 +42,9 @@ impl Cluster {
         Self::with(config)
     }
 
-    fn with(config: Config) -> Result<Self> {
+    fn with(mut config: Config) -> Result<Self> {
+        // Cases want to see every answer, also 429 and 503.
+        config.default_retry = false;
         Ok(Self { client: Client::try_from(config.clone())?, config })
     }
 

@@ -122,9 +122,10 @@ impl<'a> Move<'a> {
     }
 
     fn pending(&self) -> Option<Finding> {
-        self.blocked().or_else(|| self.second()).or_else(|| self.queued()).or_else(|| self.backing_off()).or_else(
-            || self.after(MOMENT, "MigrationNotBegun", "it shall move, and nothing has been done for it", CONTROLLER),
-        )
+        let known = self.blocked().or_else(|| self.second()).or_else(|| self.unready()).or_else(|| self.queued());
+        known.or_else(|| self.backing_off()).or_else(|| {
+            self.after(MOMENT, "MigrationNotBegun", "it shall move, and nothing has been done for it", CONTROLLER)
+        })
     }
 
     /// Conditions of the migration that say why it waits.
@@ -161,6 +162,24 @@ impl<'a> Move<'a> {
             what,
             format!("wait for it, or cancel it: virtctl migrate-cancel {}", self.seen.name),
         )
+    }
+
+    /// Its node has to say something first.
+    fn unready(&self) -> Option<Finding> {
+        let node = self.source();
+        if condition(self.vmi, "LiveMigratable").is_none() {
+            let what = "it shall move, and its node has not said whether it can";
+            let fix = format!("virt-handler says it soon after the guest runs; its log on {node} tells what keeps it");
+            return self.after(MOMENT, "NotJudged", what, &fix);
+        }
+        let record = &self.vmi["status"]["migrationState"];
+        let is_open = text(record, "/migrationUid").is_some() && text(record, "/endTimestamp").is_none();
+        if !is_open || record["completed"] == true || record["failed"] == true {
+            return None;
+        }
+        let what = "it shall move, and its nodes have not ended the move before";
+        let fix = format!("virt-handler's logs on {node} and the node that it was to move to tell what they wait for");
+        self.after(MOMENT, "EarlierMove", what, &fix)
     }
 
     /// Every slot is taken.

@@ -389,8 +389,8 @@ fn migration(phase: &str, seconds: i64) -> Value {
 
 /// A good guest with a migration in that phase, and what its object says about the move.
 fn moves_in(phase: &str, seconds: i64, state: Value) -> Snapshot {
-    let ready = condition("Ready", "True", "", "");
-    changed(on("Running", json!([ready])), |seen| {
+    let conditions = json!([condition("Ready", "True", "", ""), condition("LiveMigratable", "True", "", "")]);
+    changed(on("Running", conditions), |seen| {
         seen.migrations = vec![migration(phase, seconds)];
         let mut target = node("True", 30);
         target["metadata"]["name"] = json!("n2");
@@ -462,6 +462,19 @@ fn waiting_moves() -> Vec<(&'static str, Snapshot)> {
             changed(pending(), |seen| {
                 let told = condition("migrationRejectedByResourceQuota", "True", "", "exceeded quota: small");
                 seen.migrations[0]["status"]["conditions"] = json!([told]);
+            }),
+        ),
+        (
+            "move of a guest that its node has not judged",
+            changed(pending(), |seen| {
+                seen.vmi.as_mut().unwrap()["status"]["conditions"] = json!([condition("Ready", "True", "", "")]);
+            }),
+        ),
+        (
+            "move after one that has not ended",
+            changed(pending(), |seen| {
+                seen.vmi.as_mut().unwrap()["status"]["migrationState"] =
+                    json!({"migrationUid": "m0", "sourceNode": "n1"});
             }),
         ),
         ("move not begun", pending()),
