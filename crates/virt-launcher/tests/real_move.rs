@@ -368,6 +368,27 @@ async fn a_guest_that_changes_too_fast_goes_on_at_the_target_where_that_is_possi
     runs_on(&there, b'B').await;
 }
 
+#[tokio::test]
+async fn post_copy_whose_last_word_is_lost_ends_the_guest() {
+    if !can_post_copy() {
+        // What happens then is shown above.
+        return;
+    }
+    let here = source().await;
+    let mut console = here.stream("console").await;
+    assert_eq!(here.ask(&mut console, b'd').await, b'd');
+    let there = target("move").await;
+    let _between = Between::join_badly(&here, &there, "move", Loses::Once("finish"));
+    let options =
+        Options { bandwidth: 1 << 20, max_downtime_ms: 20, stall_timeout: 3, post_copy: true, ..Options::default() };
+    begin(&here, "move", options).await;
+    here.until("the end of the move", has_stayed).await;
+    // libvirt knows no way back: no copy runs, and that is said.
+    here.until("the end", |report| report.state == DomainState::Off(OffReason::Crashed)).await;
+    assert_eq!(here.qemus(), 0);
+    never_ran(there).await;
+}
+
 /// What lies below an overlay, in every pod.
 const BASE: &str = "/var/run/kubevirt-private/vmi-disks/root/base.img";
 

@@ -294,7 +294,7 @@ impl Driver {
         let was_paused = matches!(libvirt.state(&domain).await.map_err(text)?, State::Paused(_));
         let xml = libvirt.xml(&domain).await.map_err(text)?;
         let description = Description::parse(&xml).map_err(|error| error.to_string())?;
-        let disks = copied_disks(&description, &self.request.copied_volumes)?;
+        let disks = copied_disks(&description, &self.request.copied_volumes);
         let compression =
             self.request.options.compression && libvirt.libvirt_version().await.map_err(text)? >= COMPRESSION_SINCE;
         let qemu = libvirt.hypervisor_version().await.map_err(text)?;
@@ -412,6 +412,10 @@ impl Driver {
     async fn try_to_resume(&self, terms: &Terms) -> Result<(), String> {
         let (libvirt, domain) = self.guest.alive().map_err(|refused| refused.to_string())?;
         let text = |error: Error| error.to_string();
+        if is_past_return(&libvirt, &domain).await.map_err(text)? {
+            tracing::error!("post-copy did not come to its end; the guest is ended");
+            return libvirt.destroy(&domain, Destroy::Forced).await.map_err(text);
+        }
         if has_job(&libvirt, &domain).await.map_err(text)? {
             if self.is_unanswered && self.is_sending(&libvirt, &domain).await {
                 return Err("only the connection to libvirt broke, and it goes on sending".to_owned());
@@ -482,21 +486,26 @@ async fn cancel_at_the_end(guest: Arc<Guest>, inbox: UnboundedSender<Event>) {
     }
 }
 
+/// libvirt has no way back from post-copy: it ends the guest when everything was sent, and else never lets it run again, even if the target
+/// did not run it. So it is ended at once, and can be started anew.
+async fn is_past_return(libvirt: &Connection, domain: &Domain) -> Result<bool, Error> {
+    let state = libvirt.state(domain).await?;
+    Ok(matches!(state, State::Paused(PausedReason::Postcopy | PausedReason::PostcopyFailed)))
+}
+
 async fn has_job(libvirt: &Connection, domain: &Domain) -> Result<bool, Error> {
     Ok(libvirt.job_stats(domain).await?.0 != 0)
 }
 
 /// The disks of these volumes. What can only be read is made on the target, not copied.
-fn copied_disks(description: &Description, volumes: &[String]) -> Result<Vec<String>, String> {
+fn copied_disks(description: &Description, volumes: &[String]) -> Vec<String> {
     let mut disks = Vec::new();
     for volume in volumes {
         let disk = description.disks.iter().find(|(name, _)| name == volume);
-        let (_, target) = disk.ok_or_else(|| format!("the domain has no disk for the volume {volume}"))?;
-        if !description.read_only.contains(target) {
-            disks.push(target.clone());
-        }
+        // A volume without a disk has nothing of the guest's.
+        disks.extend(disk.map(|(_, target)| target.clone()).filter(|target| !description.read_only.contains(target)));
     }
-    Ok(disks)
+    disks
 }
 
 fn terms(options: &Options, is_live: bool, disks: Vec<String>, compression: bool, was_paused: bool) -> Terms {
