@@ -22,6 +22,19 @@ pub(crate) fn show(state: &mut MigrationState, report: &MigrationReport, due: bo
     }
 }
 
+/// Takes over what the target knows at the end: all that was sent, and how long the guest stood still.
+pub(crate) fn show_last(state: &mut MigrationState, report: &MigrationReport) {
+    if let Some(progress) = &report.progress {
+        let before = state.progress.take().unwrap_or_default();
+        let last = shown(progress, 100);
+        state.progress = Some(MigrationProgress {
+            allowed_downtime_ms: before.allowed_downtime_ms,
+            message: before.message,
+            ..last
+        });
+    }
+}
+
 fn shown(progress: &Progress, before: u32) -> MigrationProgress {
     let amount = |amount: u64| Some(i64::try_from(amount).unwrap_or(i64::MAX));
     MigrationProgress {

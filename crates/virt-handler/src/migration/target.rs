@@ -25,8 +25,8 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
-use super::news;
 use super::record::{Move, target_stage};
+use super::{news, progress};
 use crate::vmi::{Guests, launcher_failed, report, wiring_failed};
 
 /// A target that cannot be prepared for so long will not be: the move fails, and the guest stays where it is.
@@ -155,6 +155,9 @@ fn taken_over(view: &View) -> VirtualMachineInstance {
     status.launcher_container_image_version =
         view.pod.as_deref().and_then(image).or(status.launcher_container_image_version.take());
     if let Some(state) = &mut status.migration_state {
+        if let Some(heard) = view.report.as_ref().and_then(|report| report.migration.as_ref()) {
+            progress::show_last(state, heard);
+        }
         complete(state, view.now);
     }
     vmi

@@ -9,7 +9,7 @@ use ferrovirt_libvirt::migration::{Parameters, Verdict, flags};
 use ferrovirt_libvirt::{Connection, Destroy, Domain, Error, State};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::descriptors::{self, Side};
 use super::link::{self, Heard, Link};
@@ -21,6 +21,8 @@ use crate::operations;
 
 /// Between tries of what has to work in the end.
 const RETRY: Duration = Duration::from_millis(500);
+/// How long the last figures of a move may hold up the word that the guest has arrived.
+const FIGURES_PATIENCE: Duration = Duration::from_millis(100);
 
 /// What the task hears.
 #[derive(Debug)]
@@ -267,6 +269,8 @@ impl Driver {
         match libvirt.migrate_finish(&parameters, &self.cookie, order.offer.flags, Verdict::Success).await {
             Ok((domain, cookie)) => {
                 self.cookie = cookie;
+                // The guest runs already: its last figures go with the news of it, and cost no second write of its object.
+                self.progress = timeout(FIGURES_PATIENCE, progress(&libvirt, &domain)).await.unwrap_or_default();
                 self.arrive(libvirt, domain, order.offer.paused);
                 Ok(())
             }
@@ -285,8 +289,10 @@ impl Driver {
     async fn settle(&mut self, arrival: Arrival) {
         let Arrival::Here(libvirt, domain, _) = arrival else { return };
         let (libvirt, domain) = (&libvirt, &domain);
-        self.progress = progress(libvirt, domain).await;
-        self.publish();
+        if self.progress.is_none() {
+            self.progress = progress(libvirt, domain).await;
+            self.publish();
+        }
         // An end in between was not followed.
         if let Ok(state) = libvirt.state(domain).await {
             self.guest.change(|life| life.observe_after_gap(state));
