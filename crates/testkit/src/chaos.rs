@@ -15,10 +15,15 @@ const RESOURCES: [&str; 3] = ["kubevirt.io/virtualmachineinstances", "/pods", "/
 /// More of them, in a world with machines.
 const MACHINE_RESOURCES: [&str; 2] = ["kubevirt.io/virtualmachines", "apps/controllerrevisions"];
 
+/// And in one with moves.
+const MOVE_RESOURCES: [&str; 1] = ["kubevirt.io/virtualmachineinstancemigrations"];
+
 /// Makes trouble for this long, and then sets everything right again.
 pub(crate) async fn run(world: &Arc<World>, components: &[Arc<Component>], course: &Course) {
     let machines = if course.machines.is_empty() { &[] } else { MACHINE_RESOURCES.as_slice() };
-    let resources = [RESOURCES.as_slice(), machines].concat();
+    let moves = if course.moves.is_empty() { &[] } else { MOVE_RESOURCES.as_slice() };
+    let resources = [RESOURCES.as_slice(), machines, moves].concat();
+    world.rough.store(!course.moves.is_empty() && !course.chaos.is_zero(), Ordering::Relaxed);
     let end = Instant::now() + course.chaos;
     while Instant::now() < end {
         world.pause(0..2_000).await;
@@ -95,6 +100,7 @@ async fn list_again(world: &Arc<World>, resource: &str) {
 async fn settle(world: &Arc<World>, resources: &[&'static str]) {
     world.note(|| "the trouble is over".to_owned());
     world.flaky.store(false, Ordering::Relaxed);
+    world.rough.store(false, Ordering::Relaxed);
     world.server.store.faults().clear();
     for resource in resources {
         list_again(world, resource).await;

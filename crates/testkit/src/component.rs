@@ -14,6 +14,7 @@ use ferrovirt_virt_api::HANDLER_GROUP;
 use futures::future::BoxFuture;
 use http::{Method, Request};
 use kube::Client;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -89,6 +90,8 @@ pub struct Component {
     writes: AtomicU64,
     kills: Vec<u64>,
     life: parking_lot::Mutex<Life>,
+    /// Nobody starts it again.
+    is_stopped: watch::Sender<bool>,
 }
 
 impl Component {
@@ -96,7 +99,14 @@ impl Component {
     pub(crate) fn new(world: &Arc<World>, name: Name, kills: &[Kill]) -> Arc<Self> {
         let kills = kills.iter().filter(|kill| kill.component == name).map(|kill| kill.after_writes).collect();
         let life = parking_lot::Mutex::new(Life(CancellationToken::new()));
-        Arc::new(Self { name, world: world.clone(), writes: AtomicU64::new(0), kills, life })
+        Arc::new(Self {
+            name,
+            world: world.clone(),
+            writes: AtomicU64::new(0),
+            kills,
+            life,
+            is_stopped: watch::Sender::new(false),
+        })
     }
 
     /// Who it is.
@@ -115,6 +125,17 @@ impl Component {
         self.life.lock().0.cancel();
     }
 
+    /// Dies, and is not started again before somebody says so.
+    pub fn stop(&self) {
+        self.is_stopped.send_replace(true);
+        self.kill();
+    }
+
+    /// Is started again after its death.
+    pub fn start(&self) {
+        self.is_stopped.send_replace(false);
+    }
+
     /// Runs it, again after each death.
     pub(crate) async fn run<F>(self: Arc<Self>, start: F)
     where
@@ -127,6 +148,9 @@ impl Component {
             life.0.cancelled().await;
             drop(running);
             self.world.pause(0..5_000).await;
+            if self.is_stopped.subscribe().wait_for(|stopped| !stopped).await.is_err() {
+                return;
+            }
             self.world.note(|| format!("{} starts again", self.name));
         }
     }
@@ -178,6 +202,7 @@ impl Component {
         if let Some(line) = line {
             world.note(|| format!("{line} → {}", answer.status().as_u16()));
             world.check_children();
+            world.check_ends();
             let count = self.writes.fetch_add(1, Ordering::Relaxed) + 1;
             if self.kills.contains(&count) {
                 self.kill();

@@ -67,6 +67,38 @@ pub struct MachineCourse {
     pub farewell: Farewell,
 }
 
+/// What happens to guests that can move. Numbers are guests, or nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MoveDeed {
+    /// Its user wants the guest on another node.
+    Move(usize),
+    /// Its user does not want that any more.
+    Cancel(usize),
+    /// The guest has to leave its node.
+    Evacuate(usize),
+    /// The guest is deleted.
+    Delete(usize),
+    /// The nodes do not reach each other, for a time or for good.
+    Cut(Option<Duration>),
+    /// Every connection between the nodes breaks.
+    Stumble,
+    /// The launcher that has the guest is killed.
+    KillSource(usize),
+    /// The launcher that gets the guest is killed.
+    KillTarget(usize),
+    /// A node's handler and kubelet stop.
+    NodeDies(usize, NodeFate),
+}
+
+/// What becomes of a node that does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeFate {
+    /// It answers again.
+    ComesBack(Duration),
+    /// Somebody makes sure that nothing runs on it any more, and says so.
+    Fenced(Duration),
+}
+
 /// One run.
 #[derive(Debug, Clone)]
 pub struct Course {
@@ -76,6 +108,8 @@ pub struct Course {
     pub guests: Vec<Fate>,
     /// The machines, and what happens to each.
     pub machines: Vec<MachineCourse>,
+    /// What happens to guests without a machine once all of them run, each so long after the one before.
+    pub moves: Vec<(Duration, MoveDeed)>,
     /// When the guests are deleted; `None`: when all of them are where they should be.
     pub delete_after: Option<Duration>,
     /// Deaths at exact places.
@@ -88,7 +122,15 @@ impl Course {
     /// One guest, from its creation to its end, with nothing in its way.
     pub fn quiet() -> Self {
         let guests = vec![Fate::Obedient];
-        Self { seed: 0, guests, machines: Vec::new(), delete_after: None, kills: Vec::new(), chaos: Duration::ZERO }
+        Self {
+            seed: 0,
+            guests,
+            machines: Vec::new(),
+            moves: Vec::new(),
+            delete_after: None,
+            kills: Vec::new(),
+            chaos: Duration::ZERO,
+        }
     }
 
     /// One machine, with nothing in its way.
@@ -101,7 +143,7 @@ impl Course {
         let mut dice = StdRng::seed_from_u64(seed ^ 0x6d61_6368_696e_6573);
         let machines = (0..dice.random_range(1..=2)).map(|_| MachineCourse::random(&mut dice)).collect();
         let chaos = Duration::from_millis(dice.random_range(2_000..30_000));
-        Self { seed, guests: Vec::new(), machines, delete_after: None, kills: Vec::new(), chaos }
+        Self { seed, guests: Vec::new(), machines, chaos, ..Self::quiet() }
     }
 
     /// Whatever the seed brings.
@@ -111,7 +153,28 @@ impl Course {
         let hasty = dice.random_bool(0.4);
         let delete_after = hasty.then(|| Duration::from_millis(dice.random_range(0..15_000)));
         let chaos = Duration::from_millis(dice.random_range(2_000..20_000));
-        Self { seed, guests, machines: Vec::new(), delete_after, kills: Vec::new(), chaos }
+        Self { seed, guests, delete_after, chaos, ..Self::quiet() }
+    }
+
+    /// One guest to which all of this happens, each a little after the one before.
+    pub fn of_moves(moves: &[MoveDeed]) -> Self {
+        let moves = moves.iter().map(|deed| (Duration::from_millis(2_500), *deed)).collect();
+        Self { moves, ..Self::quiet() }
+    }
+
+    /// Guests that move, with whatever the seed brings.
+    pub fn of_move_seed(seed: u64) -> Self {
+        let mut dice = StdRng::seed_from_u64(seed ^ 0x006d_6f76_6573);
+        let count = if dice.random_bool(0.25) { 2 } else { 1 };
+        let fate = |dice: &mut StdRng| if dice.random_bool(0.9) { Fate::Obedient } else { Fate::Stubborn };
+        let guests: Vec<Fate> = (0..count).map(|_| fate(&mut dice)).collect();
+        let moves = (0..dice.random_range(0..=3)).map(|_| {
+            let delay = Duration::from_millis(dice.random_range(0..4_000));
+            (delay, move_deed(&mut dice, count))
+        });
+        let moves = std::iter::once((Duration::ZERO, MoveDeed::Move(0))).chain(moves).collect();
+        let chaos = Duration::from_millis(dice.random_range(2_000..15_000));
+        Self { seed, guests, moves, chaos, ..Self::quiet() }
     }
 }
 
@@ -143,5 +206,21 @@ fn fate(dice: &mut StdRng) -> Fate {
         6..8 => Fate::Stubborn,
         8 => Fate::PowersOff,
         _ => Fate::Crashes,
+    }
+}
+
+fn move_deed(dice: &mut StdRng, guests: usize) -> MoveDeed {
+    let guest = dice.random_range(0..guests);
+    let mut seconds = |range: std::ops::Range<u64>| Duration::from_millis(dice.random_range(range));
+    let (cut, away) = (seconds(500..10_000), seconds(1_000..20_000));
+    match dice.random_range(0..24) {
+        0..11 => MoveDeed::Move(guest),
+        11..14 => MoveDeed::Cancel(guest),
+        14 => MoveDeed::Delete(guest),
+        15..17 => MoveDeed::Cut(Some(cut)),
+        17..19 => MoveDeed::Stumble,
+        19 => MoveDeed::KillSource(guest),
+        20 => MoveDeed::KillTarget(guest),
+        _ => MoveDeed::NodeDies(dice.random_range(0..2), NodeFate::ComesBack(away)),
     }
 }

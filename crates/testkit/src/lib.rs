@@ -25,6 +25,7 @@ pub mod kubelet;
 pub mod launcher;
 pub mod ledger;
 pub mod machine;
+mod mover;
 pub mod moves;
 pub mod network;
 pub mod server;
@@ -32,5 +33,5 @@ pub mod simulation;
 pub mod user;
 pub mod world;
 
-pub use course::{Course, Deed, Farewell, Fate, Kill, MachineCourse};
+pub use course::{Course, Deed, Farewell, Fate, Kill, MachineCourse, MoveDeed, NodeFate};
 pub use simulation::{Outcome, Wrong, simulate};

@@ -171,6 +171,11 @@ impl Process {
         others.filter(|other| other.pod_uid != self.pod_uid && other.guest == self.guest).find(|other| other.is_live())
     }
 
+    /// Whether it has ended, or its guest is gone for good and it will.
+    pub(crate) fn is_left(&self) -> bool {
+        self.ended().is_some() || self.is_off() || self.moves.has_given_away()
+    }
+
     pub(crate) fn is_off(&self) -> bool {
         matches!(self.report.borrow().state, DomainState::Off(_))
     }
@@ -288,8 +293,8 @@ async fn live(world: Arc<World>, process: Arc<Process>) {
             return;
         }
     };
-    // One whose guest has moved away is needed by nobody.
-    if reason != OffReason::Migrated {
+    // One whose guest has moved away, or never came, is needed by nobody.
+    if reason != OffReason::Migrated && process.report().uid.is_some() {
         let _ = timeout(DONE_PATIENCE, process.done.notified()).await;
     }
     let (message, migration) = ("it was simulated".to_owned(), process.moves.newest());

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ferrovirt_handover::{
-    Source, SourceAction, SourceInput, SourceStage, Target, TargetAction, TargetInput, TargetStage, ToTarget,
+    Outcome, Source, SourceAction, SourceInput, SourceStage, Target, TargetAction, TargetInput, TargetStage, ToTarget,
 };
 use ferrovirt_launcher_rpc::messages::{DomainState, OffReason, PauseReason, Refusal};
 use ferrovirt_launcher_rpc::migration::{
@@ -81,6 +81,12 @@ impl Moves {
     /// The newest move, as it is.
     pub(crate) fn newest(&self) -> Option<MigrationReport> {
         self.known.lock().last().map(Move::report)
+    }
+
+    /// Whether the guest was given away, or lost on its way.
+    pub(crate) fn has_given_away(&self) -> bool {
+        let stage = self.newest().map(|report| report.stage);
+        matches!(stage, Some(Stage::Source(SourceStage::Over(Outcome::Moved | Outcome::Lost))))
     }
 
     fn with<T>(&self, id: &str, then: impl FnOnce(&mut Move) -> T) -> Option<T> {
@@ -261,7 +267,7 @@ impl Process {
                     world.pause(0..300).await;
                     let moved = matches!(
                         process.moves.newest().map(|report| report.stage),
-                        Some(Stage::Source(SourceStage::Over(ferrovirt_handover::Outcome::Moved)))
+                        Some(Stage::Source(SourceStage::Over(Outcome::Moved)))
                     );
                     process.end(&world, if moved { OffReason::Migrated } else { OffReason::Unknown });
                 }));
@@ -491,7 +497,7 @@ async fn speak(stream: DuplexStream, mut words: mpsc::UnboundedReceiver<Line>, h
 
 #[cfg(test)]
 mod tests {
-    use ferrovirt_handover::{Outcome, Verdict};
+    use ferrovirt_handover::Verdict;
 
     use super::*;
     use crate::machine::Machine;

@@ -24,6 +24,7 @@ use crate::component::{Component, Life, Name};
 use crate::course::{Course, Deed, Fate};
 use crate::launcher::{NoLinks, NodeLaunchers};
 use crate::machine::node_name;
+use crate::mover::{Mover, longest_wait};
 use crate::network::NodePeers;
 use crate::user::{User, guest_spec};
 use crate::world::{NAMESPACE, World};
@@ -41,6 +42,8 @@ const LOOK: Duration = Duration::from_millis(500);
 pub struct Outcome {
     /// Writes of each component, up to the moment at which all guests were where they should be.
     pub writes_until_running: BTreeMap<String, u64>,
+    /// The same, up to the moment at which all moves were over.
+    pub writes_until_moved: BTreeMap<String, u64>,
     /// Writes of each component in all.
     pub writes: BTreeMap<String, u64>,
 }
@@ -194,13 +197,29 @@ impl Scenario<'_> {
             }
         }
         let writes_until_running = self.writes();
+        self.moves(trouble_ends).await?;
+        let writes_until_moved = self.writes();
         for name in (0..self.course.guests.len()).map(|index| format!("guest{index}")) {
-            self.world.note(|| format!("{name} is deleted"));
-            guests.delete(&Place::new(NAMESPACE, &name), &DeleteOptions::default()).await?;
+            if self.world.guest_named(&name).is_some() {
+                self.world.note(|| format!("{name} is deleted"));
+                guests.delete(&Place::new(NAMESPACE, &name), &DeleteOptions::default()).await?;
+            }
         }
         self.last_deeds(trouble_ends, &users).await?;
         self.until(trouble_ends, Scenario::not_gone).await?;
-        Ok(Outcome { writes_until_running, writes: self.writes() })
+        Ok(Outcome { writes_until_running, writes_until_moved, writes: self.writes() })
+    }
+
+    /// Guests move, and in the end all of them are where they should be.
+    async fn moves(&self, trouble_ends: Instant) -> Result<(), Wrong> {
+        if self.course.moves.is_empty() {
+            return Ok(());
+        }
+        let mover = Mover::new(self.world, self.course, self.components);
+        mover.play().await?;
+        mover.collect_fenced().await?;
+        let trouble_ends = trouble_ends.max(Instant::now() + longest_wait(self.course));
+        self.until(trouble_ends, |_| mover.complaint()).await
     }
 
     fn users(&self) -> Vec<User<'_>> {

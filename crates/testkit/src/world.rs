@@ -1,6 +1,6 @@
 //! What all parts of a run share: the server, the clock, the machine, the dice, and the record of what happened.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,6 +45,8 @@ pub struct World {
     /// Resources that are shown as they were at a revision.
     rewound: Mutex<BTreeMap<&'static str, Revision>>,
     known: Mutex<BTreeMap<&'static str, Known>>,
+    /// Guests whose launcher was killed, or whose node: they may have been lost with it.
+    lost: Mutex<BTreeSet<String>>,
     start: Instant,
     dice: Mutex<StdRng>,
     record: Mutex<Vec<String>>,
@@ -63,6 +65,7 @@ impl World {
             rough: AtomicBool::new(false),
             rewound: Mutex::default(),
             known: Mutex::default(),
+            lost: Mutex::default(),
             start: Instant::now(),
             dice: Mutex::new(StdRng::seed_from_u64(seed)),
             record: Mutex::default(),
@@ -216,19 +219,88 @@ impl World {
         ended || guest["metadata"]["deletionTimestamp"].is_string()
     }
 
-    /// No guest has two pods that may run, and no machine either: its guests have one name.
+    /// The guest's launcher, or one of them, is gone without being asked to.
+    pub(crate) fn may_be_lost(&self, guest: &str) {
+        self.lost.lock().insert(guest.to_owned());
+    }
+
+    /// Whether a guest may have ended with its launcher.
+    pub(crate) fn is_lost_allowed(&self, guest: &str) -> bool {
+        self.lost.lock().contains(guest)
+    }
+
+    /// The moves as they are stored.
+    pub fn migrations(&self) -> Arc<Vec<Value>> {
+        self.stored("kubevirt.io", "virtualmachineinstancemigrations")
+    }
+
+    /// Whether somebody vouches that nothing runs on a node.
+    pub(crate) fn is_fenced(&self, node: &str) -> bool {
+        let nodes = self.server.internal("", "v1", "nodes", "simulation");
+        let node = nodes.ok().and_then(|nodes| nodes.get("", node)).unwrap_or_default();
+        node["spec"]["taints"].as_array().is_some_and(|taints| !taints.is_empty())
+    }
+
+    /// No guest has two pods that may run, and no machine either: its guests have one name. A guest that moves has a second, which was
+    /// made for that move alone.
     pub(crate) fn check_children(&self) {
-        let mut owners: Vec<String> = Vec::new();
+        let (mut pods, mut made): (BTreeMap<String, usize>, BTreeSet<String>) = Default::default();
         for pod in &*self.pods() {
-            let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-            let owner = pod["metadata"]["ownerReferences"][0]["name"].as_str().unwrap_or_default().to_owned();
-            if ended {
+            let metadata = &pod["metadata"];
+            let of_move = metadata["labels"]["kubevirt.io/migrationJobUID"].as_str();
+            if let Some(uid) = of_move
+                && !made.insert(uid.to_owned())
+            {
+                self.broken(|| format!("a move has two target pods: {}", metadata["name"]));
+            }
+            let is_over = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+                || metadata["deletionTimestamp"].is_string()
+                || self.machine.process(metadata["uid"].as_str().unwrap_or_default()).is_some_and(|it| it.is_left());
+            if is_over {
                 continue;
             }
-            if owners.contains(&owner) {
-                self.broken(|| format!("a guest has two pods: {}", pod["metadata"]["name"]));
+            let owner = metadata["ownerReferences"][0]["name"].as_str().unwrap_or_default().to_owned();
+            let count = pods.entry(owner).or_default();
+            *count += if of_move.is_some() { 1 } else { 10 };
+        }
+        // One of its own and one of a move, or two of moves: it has moved before, and moves again.
+        if let Some((owner, _)) = pods.iter().find(|(_, count)| !matches!(count, 1 | 2 | 10 | 11)) {
+            self.broken(|| format!("{owner} has two pods that were not made for a move, or three"));
+        }
+        self.check_slots();
+    }
+
+    /// No more moves at a time than allowed.
+    fn check_slots(&self) {
+        let mut used: BTreeMap<String, usize> = BTreeMap::new();
+        let pods = self.pods();
+        for migration in self.migrations().iter().filter(|it| !crate::mover::is_final(it)) {
+            let has_pod = pods.iter().any(|pod| {
+                let is_its = pod["metadata"]["labels"]["kubevirt.io/migrationJobUID"] == migration["metadata"]["uid"];
+                is_its && !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+            });
+            let guest = migration["spec"]["vmiName"].as_str().and_then(|name| self.guest_named(name));
+            let Some(guest) = guest.filter(|_| has_pod) else { continue };
+            let (status, state) = (&guest["status"], &guest["status"]["migrationState"]);
+            let is_its = state["migrationUid"] == migration["metadata"]["uid"];
+            let node = if is_its { &state["sourceNode"] } else { &status["nodeName"] };
+            *used.entry(node.as_str().unwrap_or_default().to_owned()).or_default() += 1;
+        }
+        if used.values().any(|count| *count > 2) || used.values().sum::<usize>() > 5 {
+            self.broken(|| format!("too many moves at a time: {used:?}"));
+        }
+    }
+
+    /// Nobody says that a guest has ended while it runs.
+    pub(crate) fn check_ends(&self) {
+        for guest in self.guests().iter() {
+            if !matches!(guest["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
+                continue;
             }
-            owners.push(owner);
+            let living = self.machine.living();
+            if living.iter().any(|process| guest["metadata"]["uid"] == *process.guest_uid && process.is_live()) {
+                self.broken(|| format!("{} is said to have ended, and runs", guest["metadata"]["name"]));
+            }
         }
     }
 }

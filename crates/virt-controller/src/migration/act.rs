@@ -17,6 +17,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::hand_off::HandOff;
+use super::observe::record_of;
 use super::{MigrationController, View, candidate};
 use crate::caches::guest_key;
 use crate::conditions::whole_seconds;
@@ -199,9 +200,13 @@ async fn confirm_not_needed(controller: &MigrationController, key: &ObjectKey, p
     }
     let status = guest.status.as_ref();
     let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-    let is_current = on.is_some() && status.and_then(|status| status.node_name.as_deref()) == on;
+    let uid = migration.metadata.uid.as_deref().unwrap_or_default();
+    // A move that the guest's object does not speak of has not brought it anywhere, and its pod may be on any node.
+    let is_current = on.is_some()
+        && status.and_then(|status| status.node_name.as_deref()) == on
+        && record_of(&guest, uid).is_some();
     let is_final = status.and_then(|status| status.phase).is_some_and(GuestPhase::is_final);
-    let is_open = candidate::is_open(&guest, migration.metadata.uid.as_deref().unwrap_or_default());
+    let is_open = candidate::is_open(&guest, uid);
     let operation = "confirm that the target pod is not needed";
     refuse(is_current, operation, "the guest runs in it")?;
     refuse(is_open && !is_final, operation, "the nodes have not said yet that the move is over")

@@ -331,7 +331,8 @@ fn fail(view: &View, state: Option<&MigrationState>, reason: &str, message: &str
 fn after_the_end(view: &View, vmi: &VirtualMachineInstance) -> Decision {
     let leftover = target_of(view).filter(|pod| {
         let node = vmi.status.as_ref().and_then(|status| status.node_name.as_deref());
-        let is_current = node.is_some() && pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == node;
+        let is_there = node.is_some() && pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == node;
+        let is_current = is_there && record_of(vmi, view.uid()).is_some();
         view.phase() == Some(Phase::Failed) && !is_current && pod.metadata.deletion_timestamp.is_none()
     });
     if let Some(pod) = leftover {

@@ -1,0 +1,257 @@
+//! Whoever moves guests: users, drains, and what happens to nodes and the network meanwhile. And what must have come of it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrovirt_apiserver::auth::UserInfo;
+use ferrovirt_apiserver::http::options::DeleteOptions;
+use ferrovirt_apiserver::internal::Place;
+use ferrovirt_apiserver::serve::erase;
+use ferrovirt_apiserver::server::Peer;
+use ferrovirt_apiserver::status::ApiResult;
+use ferrovirt_launcher_rpc::migration::Stage;
+use http::Request;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::component::{Component, Name};
+use crate::course::{Course, MoveDeed, NodeFate};
+use crate::machine::node_name;
+use crate::world::{NAMESPACE, World};
+
+const MIGRATIONS: &str = "virtualmachineinstancemigrations";
+
+/// One run's mover.
+pub(crate) struct Mover<'a> {
+    world: &'a Arc<World>,
+    course: &'a Course,
+    components: &'a [Arc<Component>],
+    deleted: Mutex<BTreeSet<String>>,
+}
+
+impl<'a> Mover<'a> {
+    pub(crate) fn new(world: &'a Arc<World>, course: &'a Course, components: &'a [Arc<Component>]) -> Self {
+        Self { world, course, components, deleted: Mutex::default() }
+    }
+
+    /// Does what the course says.
+    pub(crate) async fn play(&self) -> ApiResult<()> {
+        for (number, (delay, deed)) in self.course.moves.iter().enumerate() {
+            tokio::time::sleep(*delay).await;
+            self.world.note(|| format!("{deed:?}"));
+            self.does(number, *deed).await?;
+        }
+        Ok(())
+    }
+
+    async fn does(&self, number: usize, deed: MoveDeed) -> ApiResult<()> {
+        match deed {
+            MoveDeed::Move(guest) => self.ask_for_move(number, &guest_name(guest)).await,
+            MoveDeed::Cancel(guest) => self.cancel(&guest_name(guest)).await?,
+            MoveDeed::Evacuate(guest) => self.evacuate(&guest_name(guest)).await,
+            MoveDeed::Delete(guest) => self.delete(&guest_name(guest)).await?,
+            MoveDeed::Cut(time) => {
+                self.world.network.cut();
+                if let Some(time) = time {
+                    let world = self.world.clone();
+                    tokio::spawn(async move {
+                        tokio::time::sleep(time).await;
+                        world.note(|| "the network heals".to_owned());
+                        world.network.heal();
+                    });
+                }
+            }
+            MoveDeed::Stumble => self.world.network.stumble(),
+            MoveDeed::KillSource(guest) => self.kill_launcher(&guest_name(guest), false),
+            MoveDeed::KillTarget(guest) => self.kill_launcher(&guest_name(guest), true),
+            MoveDeed::NodeDies(node, fate) => self.node_dies(node, fate).await?,
+        }
+        Ok(())
+    }
+
+    /// As `kubectl create` would; virt-api may refuse.
+    async fn ask_for_move(&self, number: usize, guest: &str) {
+        let path = format!("/apis/kubevirt.io/v1/namespaces/{NAMESPACE}/{MIGRATIONS}");
+        let object = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
+            "metadata": {"name": format!("move{number}")}, "spec": {"vmiName": guest},
+        });
+        let body = serde_json::to_vec(&object).unwrap_or_default();
+        let request = Request::post(path).header("content-type", "application/json");
+        let Ok(request) = request.body(erase(kube::client::Body::from(body))) else { return };
+        let peer = Peer::Trusted(UserInfo::new("user", ["system:masters"]));
+        let status = self.world.server.handle(request, &peer).await.status();
+        self.world.note(|| format!("move{number} of {guest}: {status}"));
+    }
+
+    async fn cancel(&self, guest: &str) -> ApiResult<()> {
+        let migrations = self.world.server.internal("kubevirt.io", "v1", MIGRATIONS, "simulation")?;
+        let open = self.world.migrations();
+        let open = open.iter().rfind(|it| it["spec"]["vmiName"] == guest && !is_final(it));
+        if let Some(name) = open.and_then(|it| it["metadata"]["name"].as_str()) {
+            migrations.delete(&Place::new(NAMESPACE, name), &DeleteOptions::default()).await?;
+        }
+        Ok(())
+    }
+
+    /// What the eviction of the guest's pod does.
+    async fn evacuate(&self, guest: &str) {
+        let Ok(guests) = self.world.server.internal("kubevirt.io", "v1", "virtualmachineinstances", "simulation")
+        else {
+            return;
+        };
+        let mark = |vmi: &mut Value| {
+            let phase = vmi["status"]["phase"].as_str() == Some("Running");
+            if phase && vmi["metadata"]["deletionTimestamp"].is_null() {
+                vmi["status"]["evacuationNodeName"] = vmi["status"]["nodeName"].clone();
+            }
+        };
+        let _ = guests.change(&Place::new(NAMESPACE, guest), "", mark).await;
+    }
+
+    async fn delete(&self, guest: &str) -> ApiResult<()> {
+        if self.deleted.lock().insert(guest.to_owned()) && self.world.guest_named(guest).is_some() {
+            let guests = self.world.server.internal("kubevirt.io", "v1", "virtualmachineinstances", "simulation")?;
+            guests.delete(&Place::new(NAMESPACE, guest), &DeleteOptions::default()).await?;
+        }
+        Ok(())
+    }
+
+    fn kill_launcher(&self, guest: &str, target: bool) {
+        for process in self.world.machine.living().into_iter().filter(|process| process.guest == guest) {
+            let newest = process.report().migration.map(|report| report.stage);
+            let is_target = process.report().uid.is_none() && matches!(newest, None | Some(Stage::Target(_)));
+            if is_target == target {
+                self.world.may_be_lost(guest);
+                process.die(self.world);
+            }
+        }
+    }
+
+    /// Nobody answers from the node any more; its guests may run on.
+    async fn node_dies(&self, node: usize, fate: NodeFate) -> ApiResult<()> {
+        let on_node = [Name::Handler(node), Name::Kubelet(node)];
+        for component in self.components.iter().filter(|component| on_node.contains(&component.name())) {
+            component.stop();
+        }
+        self.set_ready(node, "Unknown").await?;
+        match fate {
+            NodeFate::ComesBack(after) => {
+                tokio::time::sleep(after).await;
+                for component in self.components.iter().filter(|component| on_node.contains(&component.name())) {
+                    component.start();
+                }
+                self.set_ready(node, "True").await
+            }
+            NodeFate::Fenced(after) => {
+                tokio::time::sleep(after).await;
+                for process in self.world.machine.living().into_iter().filter(|process| process.node == node) {
+                    self.world.may_be_lost(&process.guest);
+                    process.die(self.world);
+                }
+                self.world.note(|| format!("{} is fenced", node_name(node)));
+                let taint = json!([{"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}]);
+                let nodes = self.world.server.internal("", "v1", "nodes", "simulation")?;
+                let place = Place::new("", &node_name(node));
+                nodes.change(&place, "", |node| node["spec"]["taints"] = taint.clone()).await.map(drop)
+            }
+        }
+    }
+
+    async fn set_ready(&self, node: usize, status: &str) -> ApiResult<()> {
+        let nodes = self.world.server.internal("", "v1", "nodes", "simulation")?;
+        let ready = json!([{"type": "Ready", "status": status}]);
+        let place = Place::new("", &node_name(node));
+        nodes.change(&place, "status", |node| node["status"]["conditions"] = ready.clone()).await.map(drop)
+    }
+
+    /// Kubernetes' garbage collector: pods of a node that is out of service go without anybody's word.
+    pub(crate) async fn collect_fenced(&self) -> ApiResult<()> {
+        let fenced = self.course.moves.iter().filter_map(|(_, deed)| match deed {
+            MoveDeed::NodeDies(node, NodeFate::Fenced(_)) => Some(node_name(*node)),
+            _ => None,
+        });
+        let fenced: Vec<String> = fenced.collect();
+        let pods = self.world.server.internal("", "v1", "pods", "simulation")?;
+        for pod in self.world.pods().iter() {
+            let node = pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
+            if fenced.contains(&node) && self.world.is_fenced(&node) {
+                let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+                let options = DeleteOptions { grace_period: Some(0), ..DeleteOptions::default() };
+                let _ = pods.delete(&Place::new(NAMESPACE, name), &options).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// The first thing that is not as it should be when everything is over.
+    pub(crate) fn complaint(&self) -> Option<String> {
+        let open = self.world.migrations();
+        if let Some(open) = open.iter().find(|it| !is_final(it)) {
+            return Some(format!("{} is not over: {}", open["metadata"]["name"], open["status"]["phase"]));
+        }
+        (0..self.course.guests.len()).find_map(|guest| self.guest_complaint(&guest_name(guest)))
+    }
+
+    fn guest_complaint(&self, name: &str) -> Option<String> {
+        let Some(vmi) = self.world.guest_named(name) else {
+            return (!self.deleted.lock().contains(name)).then(|| format!("{name} is not there"));
+        };
+        if self.deleted.lock().contains(name) {
+            return Some(format!("{name} is still there"));
+        }
+        let status = &vmi["status"];
+        let living = self.world.machine.living();
+        let living: Vec<_> = living.iter().filter(|process| process.guest == name).collect();
+        let owner = &vmi["metadata"]["uid"];
+        let pods = self.world.pods();
+        let is_its = |pod: &&Value| {
+            let has_ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+            pod["metadata"]["ownerReferences"][0]["uid"] == *owner && !has_ended
+        };
+        let pods: Vec<_> = pods.iter().filter(is_its).collect();
+        match status["phase"].as_str() {
+            Some("Running") => {}
+            Some("Failed") if self.world.is_lost_allowed(name) => {
+                return (!living.is_empty()).then(|| format!("a launcher of {name} does not end"));
+            }
+            phase => return Some(format!("{name} is {phase:?}")),
+        }
+        if living.len() != 1 || !living[0].is_live() {
+            let shown: Vec<_> = living.iter().map(|it| (it.node, it.is_live())).collect();
+            return Some(format!("{name} has launchers {shown:?}"));
+        }
+        if status["nodeName"] != node_name(living[0].node) {
+            return Some(format!("{name} runs on another node than its object says"));
+        }
+        if pods.len() != 1 || pods[0]["spec"]["nodeName"] != status["nodeName"] {
+            return Some(format!("{name} has {} pods", pods.len()));
+        }
+        let state = &status["migrationState"];
+        if state.is_object() && state["completed"] != true && state["failed"] != true {
+            return Some(format!("the move of {name} is not over: {state}"));
+        }
+        let is_marked = status["evacuationNodeName"].as_str().is_some_and(|node| !node.is_empty());
+        is_marked.then(|| format!("{name} has not left {}", status["evacuationNodeName"]))
+    }
+}
+
+fn guest_name(index: usize) -> String {
+    format!("guest{index}")
+}
+
+/// Whether a move is over.
+pub(crate) fn is_final(migration: &Value) -> bool {
+    matches!(migration["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+}
+
+/// What a course of moves may take longer for than others: a node that is waited for.
+pub(crate) fn longest_wait(course: &Course) -> Duration {
+    let waits = course.moves.iter().map(|(delay, deed)| match deed {
+        MoveDeed::NodeDies(_, NodeFate::ComesBack(after) | NodeFate::Fenced(after)) => *delay + *after,
+        MoveDeed::Cut(Some(time)) => *delay + *time,
+        _ => *delay,
+    });
+    waits.sum()
+}

@@ -1,0 +1,161 @@
+//! Guests that move, through all trouble: every death after every write, nodes that die, networks that are cut, and thousands of seeds of
+//! everything at once.
+//!
+//! - `SIMULATION_SEED=123 cargo test -p ferrovirt-testkit --test moves one_move_seed -- --nocapture` plays one seed and tells how it went.
+//! - `SIMULATION_SEEDS=100000 cargo test … many_move_seeds` plays more of them.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ferrovirt_testkit::component::Name;
+use ferrovirt_testkit::{Course, Kill, MoveDeed, NodeFate, Outcome, simulate};
+
+/// Seeds that are played with every change.
+const SEEDS: u64 = 5_000;
+/// Writes of ours for a whole move, from the request to the tidied up end.
+const WRITES: u64 = 15;
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().unwrap())
+}
+
+fn play(course: &Course) -> Outcome {
+    let directory = tempfile::tempdir().unwrap();
+    simulate(course, directory.path()).unwrap_or_else(|wrong| panic!("{course:?}: {wrong}"))
+}
+
+#[test]
+fn a_guest_moves_with_few_writes_of_ours() {
+    let outcome = play(&Course::of_moves(&[MoveDeed::Move(0)]));
+    let ours = |writes: &std::collections::BTreeMap<String, u64>| -> u64 {
+        writes.iter().filter(|(name, _)| name.starts_with("virt-")).map(|(_, count)| count).sum()
+    };
+    let cost = ours(&outcome.writes_until_moved) - ours(&outcome.writes_until_running);
+    assert!(cost <= WRITES, "{cost}: {outcome:?}");
+}
+
+/// Courses in which one thing happens after the other, and nothing else is wrong.
+fn courses() -> Vec<Course> {
+    use MoveDeed::{Cancel, Cut, Delete, KillSource, KillTarget, Move, NodeDies, Stumble};
+    let second = Duration::from_secs(1);
+    let back = NodeFate::ComesBack(20 * second);
+    let fenced = NodeFate::Fenced(20 * second);
+    [
+        vec![Move(0)],
+        vec![Move(0), Cancel(0)],
+        vec![Move(0), Delete(0)],
+        vec![Move(0), Stumble],
+        vec![Move(0), Cut(Some(10 * second))],
+        vec![Move(0), Cut(None)],
+        vec![Move(0), KillSource(0)],
+        vec![Move(0), KillTarget(0)],
+        vec![Move(0), NodeDies(0, back)],
+        vec![Move(0), NodeDies(1, back)],
+        vec![Move(0), NodeDies(0, fenced)],
+        vec![Move(0), NodeDies(1, fenced)],
+        vec![NodeDies(0, fenced)],
+    ]
+    .iter()
+    .map(|moves| Course::of_moves(moves))
+    .collect()
+}
+
+#[test]
+fn moves_end_well_when_one_thing_happens_after_the_other() {
+    in_parallel(&courses(), |course| drop(play(course)));
+}
+
+#[test]
+fn a_guest_moves_there_and_back_and_there() {
+    let moves = (0..3).map(|_| (Duration::from_secs(30), MoveDeed::Move(0))).collect();
+    play(&Course { moves, ..Course::quiet() });
+}
+
+/// Every component dies after each of its writes.
+#[test]
+fn moves_end_well_whenever_anybody_dies() {
+    let names = (0..2).flat_map(|node| [Name::Handler(node), Name::Kubelet(node)]);
+    let names: Vec<Name> = [Name::Controller, Name::Scheduler].into_iter().chain(names).collect();
+    let deaths: Vec<Course> = courses()
+        .iter()
+        .flat_map(|quiet| {
+            let writes = play(quiet).writes;
+            let kills = names.iter().flat_map(|name| {
+                (1..=writes[&name.to_string()]).map(|after_writes| Kill { component: *name, after_writes })
+            });
+            kills.map(|kill| Course { kills: vec![kill], ..quiet.clone() }).collect::<Vec<_>>()
+        })
+        .collect();
+    assert!(deaths.len() > 200, "everybody writes: {}", deaths.len());
+    in_parallel(&deaths, |course| drop(play(course)));
+}
+
+/// Each write of each component is its last.
+#[test]
+fn components_that_die_after_all_of_their_writes_move_guests_too() {
+    let names = (0..2).map(Name::Handler).chain([Name::Controller]);
+    let courses: Vec<Course> = names
+        .flat_map(|component| {
+            let kills: Vec<Kill> = (1..=60).map(|after_writes| Kill { component, after_writes }).collect();
+            [Course { kills, ..Course::of_moves(&[MoveDeed::Move(0)]) }]
+        })
+        .collect();
+    in_parallel(&courses, |course| drop(play(course)));
+}
+
+fn in_parallel(courses: &[Course], each: impl Fn(&Course) + Sync) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().unwrap().get() {
+            scope.spawn(|| {
+                while let Some(course) = courses.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    each(course);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn many_move_seeds_end_well() {
+    let seeds = number("SIMULATION_SEEDS").unwrap_or(SEEDS);
+    let next = AtomicU64::new(number("SIMULATION_FIRST").unwrap_or_default());
+    let workers = std::thread::available_parallelism().unwrap().get();
+    let failed = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(|| first_failure(&next, seeds))).collect();
+        workers.into_iter().filter_map(|worker| worker.join().unwrap()).next()
+    });
+    if let Some((seed, wrong)) = failed {
+        let again = "cargo test -p ferrovirt-testkit --test moves one_move_seed -- --nocapture";
+        panic!("seed {seed}: {wrong}\n\nplay it again: SIMULATION_SEED={seed} {again}");
+    }
+}
+
+/// Plays seeds until one fails or none is left.
+fn first_failure(next: &AtomicU64, seeds: u64) -> Option<(u64, String)> {
+    let directory = tempfile::tempdir().unwrap();
+    loop {
+        let seed = next.fetch_add(1, Ordering::Relaxed);
+        if seed >= seeds {
+            return None;
+        }
+        if let Err(wrong) = simulate(&Course::of_move_seed(seed), directory.path()) {
+            if number("SIMULATION_ALL").is_some() {
+                println!("seed {seed}: {}", wrong.to_string().lines().next().unwrap_or_default());
+                continue;
+            }
+            next.store(seeds, Ordering::Relaxed);
+            return Some((seed, wrong.to_string()));
+        }
+    }
+}
+
+#[test]
+fn one_move_seed() {
+    let seed = number("SIMULATION_SEED").unwrap_or_default();
+    let course = Course::of_move_seed(seed);
+    let outcome = play(&course);
+    println!("seed {seed}: {course:?} {outcome:?}");
+}
