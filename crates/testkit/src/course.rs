@@ -214,8 +214,9 @@ fn move_deed(dice: &mut StdRng, guests: usize) -> MoveDeed {
     let mut seconds = |range: std::ops::Range<u64>| Duration::from_millis(dice.random_range(range));
     let (cut, away) = (seconds(500..10_000), seconds(1_000..20_000));
     match dice.random_range(0..24) {
-        0..11 => MoveDeed::Move(guest),
-        11..14 => MoveDeed::Cancel(guest),
+        0..9 => MoveDeed::Move(guest),
+        9..12 => MoveDeed::Cancel(guest),
+        12..14 => MoveDeed::Evacuate(guest),
         14 => MoveDeed::Delete(guest),
         15..17 => MoveDeed::Cut(Some(cut)),
         17..19 => MoveDeed::Stumble,

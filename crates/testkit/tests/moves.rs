@@ -38,13 +38,15 @@ fn a_guest_moves_with_few_writes_of_ours() {
 
 /// Courses in which one thing happens after the other, and nothing else is wrong.
 fn courses() -> Vec<Course> {
-    use MoveDeed::{Cancel, Cut, Delete, KillSource, KillTarget, Move, NodeDies, Stumble};
+    use MoveDeed::{Cancel, Cut, Delete, Evacuate, KillSource, KillTarget, Move, NodeDies, Stumble};
     let second = Duration::from_secs(1);
     let back = NodeFate::ComesBack(20 * second);
     let fenced = NodeFate::Fenced(20 * second);
     [
         vec![Move(0)],
         vec![Move(0), Cancel(0)],
+        vec![Evacuate(0)],
+        vec![Evacuate(0), Stumble],
         vec![Move(0), Delete(0)],
         vec![Move(0), Stumble],
         vec![Move(0), Cut(Some(10 * second))],
@@ -105,6 +107,7 @@ fn components_that_die_after_all_of_their_writes_move_guests_too() {
     in_parallel(&courses, |course| drop(play(course)));
 }
 
+/// Plays all of them, and tells of each that went wrong.
 fn in_parallel(courses: &[Course], each: impl Fn(&Course) + Sync) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
