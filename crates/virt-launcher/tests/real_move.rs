@@ -134,11 +134,11 @@ async fn never_ran(mut target: Pod) {
 #[tokio::test]
 async fn a_guest_moves_there_and_back_with_its_disk() {
     let mut here = source().await;
-    for (id, letter) in [("there", b'B'), ("back", b'C')] {
+    for (id, letter, connections) in [("there", b'B', 0), ("back", b'C', 8)] {
         let there = target(id).await;
         assert!(!is_marked(&there));
         let between = Between::join(&here, &there, id);
-        begin(&here, id, Options::default()).await;
+        begin(&here, id, Options { parallel_connections: connections, ..Options::default() }).await;
         let report = there.until("the guest", |report| report.state == DomainState::Running).await;
         assert_eq!(at_target(&report), Some(&TargetStage::Started));
         let is_known = |report: &DomainReport| report.migration.as_ref().is_some_and(|it| it.progress.is_some());
@@ -148,6 +148,8 @@ async fn a_guest_moves_there_and_back_with_its_disk() {
         assert_eq!((code, words.reason), (0, OffReason::Migrated));
         assert_eq!(words.migration.unwrap().stage, Stage::Source(SourceStage::Over(Outcome::Moved)));
         assert!(between.taken().starts_with(&[Channel::Link, Channel::Disks]), "{:?}", between.taken());
+        let for_memory = between.taken().iter().filter(|channel| **channel == Channel::Memory).count();
+        assert_eq!(for_memory, 1 + connections as usize);
         assert!(is_marked(&there));
         let mut console = there.stream("console").await;
         assert_eq!(there.ask(&mut console, b'n').await, letter);
