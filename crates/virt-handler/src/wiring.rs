@@ -53,6 +53,24 @@ pub trait Wiring: Send + Sync {
     ) -> BoxFuture<'a, Result<Vec<GuestLink>, WiringError>>;
 }
 
+/// The guest's move may end with post-copy.
+fn may_post_copy(vmi: &VirtualMachineInstance) -> bool {
+    let newest = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+    newest.and_then(|state| state.migration_configuration.as_ref()?.allow_post_copy) == Some(true)
+}
+
+/// QEMU runs without privileges, and the kernel lets such a process handle its own page faults only where this is set. Where it cannot be
+/// set, moves go on without post-copy.
+fn let_guests_fetch_memory() {
+    const SETTING: &str = "/proc/sys/vm/unprivileged_userfaultfd";
+    if std::fs::read_to_string(SETTING).is_ok_and(|value| value.trim() == "0") {
+        match std::fs::write(SETTING, "1") {
+            Ok(()) => tracing::info!("{SETTING} is 1 from now on: a guest may move with post-copy"),
+            Err(error) => tracing::warn!(%error, "{SETTING} cannot be set: guests move without post-copy"),
+        }
+    }
+}
+
 /// Links in real pods. What is set up is in the pod's namespace alone, so there is nothing to remember and nothing to undo.
 #[derive(Default)]
 pub struct PodWiring;
@@ -65,6 +83,9 @@ impl Wiring for PodWiring {
         launcher: &'a dyn Launcher,
     ) -> BoxFuture<'a, Result<Vec<GuestLink>, WiringError>> {
         async move {
+            if may_post_copy(vmi) {
+                let_guests_fetch_memory();
+            }
             let plans = ferrovirt_network::plan(vmi)?;
             if plans.is_empty() {
                 return Ok(Vec::new());

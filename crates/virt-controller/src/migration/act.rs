@@ -202,9 +202,8 @@ async fn confirm_not_needed(controller: &MigrationController, key: &ObjectKey, p
     let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
     let uid = migration.metadata.uid.as_deref().unwrap_or_default();
     // A move that the guest's object does not speak of has not brought it anywhere, and its pod may be on any node.
-    let is_current = on.is_some()
-        && status.and_then(|status| status.node_name.as_deref()) == on
-        && record_of(&guest, uid).is_some();
+    let is_current =
+        on.is_some() && status.and_then(|status| status.node_name.as_deref()) == on && record_of(&guest, uid).is_some();
     let is_final = status.and_then(|status| status.phase).is_some_and(GuestPhase::is_final);
     let is_open = candidate::is_open(&guest, uid);
     let operation = "confirm that the target pod is not needed";
