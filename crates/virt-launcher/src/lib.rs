@@ -3,7 +3,7 @@
 //! It runs without privileges in the pod's sandbox, knows nothing of Kubernetes, and outlives every restart of its handler.
 //!
 //! ```text
-//!  virt-handler ── launcher-sock ──► server ──► start, operations, streams
+//!  virt-handler ── launcher-sock ──► server ──► start, operations, streams, migration ◄─ link ─► another launcher
 //!                       ▲                              │
 //!                       │ reports                      ▼
 //!                     guest ◄── life ◄── follow ◄── libvirt ◄── libvirtd ── QEMU

@@ -341,48 +341,60 @@ async fn a_guest_that_changes_too_fast_is_paused_if_that_is_allowed_and_else_sta
     runs_on(&there, b'C').await;
 }
 
-/// Whether this machine lets QEMU fetch memory without privileges.
-fn can_post_copy() -> bool {
-    std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd").is_ok_and(|text| text.trim() == "1")
+/// Whether the machine lets QEMU fetch memory without privileges, for a while.
+struct PostCopy {
+    before: String,
+    _turn: tokio::sync::MutexGuard<'static, ()>,
+}
+
+impl PostCopy {
+    const SETTING: &str = "/proc/sys/vm/unprivileged_userfaultfd";
+
+    async fn is(possible: bool) -> Self {
+        static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+        let turn = TURN.lock().await;
+        let before = std::fs::read_to_string(Self::SETTING).unwrap();
+        std::fs::write(Self::SETTING, if possible { "1" } else { "0" }).unwrap();
+        Self { before, _turn: turn }
+    }
+}
+
+impl Drop for PostCopy {
+    fn drop(&mut self) {
+        let _ = std::fs::write(Self::SETTING, &self.before);
+    }
+}
+
+/// A source with a guest that changes too fast for these options.
+async fn restless_source() -> (Pod, Options) {
+    let pod = source().await;
+    let mut console = pod.stream("console").await;
+    assert_eq!(pod.ask(&mut console, b'd').await, b'd');
+    let options = Options { bandwidth: 1 << 20, max_downtime_ms: 20, stall_timeout: 3, ..Options::default() };
+    (pod, Options { post_copy: true, may_pause: true, ..options })
 }
 
 #[tokio::test]
 async fn a_guest_that_changes_too_fast_goes_on_at_the_target_where_that_is_possible() {
-    let mut here = source().await;
-    let mut console = here.stream("console").await;
-    assert_eq!(here.ask(&mut console, b'd').await, b'd');
-    let there = target("move").await;
-    let _between = Between::join(&here, &there, "move");
-    let options = Options {
-        bandwidth: 1 << 20,
-        max_downtime_ms: 20,
-        stall_timeout: 3,
-        post_copy: true,
-        may_pause: true,
-        ..Options::default()
-    };
-    begin(&here, "move", options).await;
-    // Else the next best is done.
-    let expected = if can_post_copy() { Mode::PostCopy } else { Mode::Paused };
-    let is_expected = |report: &DomainReport| report.migration.as_ref().is_some_and(|it| it.mode == expected);
-    here.until("what is allowed and possible", is_expected).await;
-    assert_eq!(here.end().await.0, 0);
-    runs_on(&there, b'B').await;
+    for (is_possible, expected) in [(true, Mode::PostCopy), (false, Mode::Paused)] {
+        let _post_copy = PostCopy::is(is_possible).await;
+        let (mut here, options) = restless_source().await;
+        let there = target("move").await;
+        let _between = Between::join(&here, &there, "move");
+        begin(&here, "move", options).await;
+        let is_expected = |report: &DomainReport| report.migration.as_ref().is_some_and(|it| it.mode == expected);
+        here.until("what is allowed and possible", is_expected).await;
+        assert_eq!(here.end().await.0, 0);
+        runs_on(&there, b'B').await;
+    }
 }
 
 #[tokio::test]
 async fn post_copy_whose_last_word_is_lost_ends_the_guest() {
-    if !can_post_copy() {
-        // What happens then is shown above.
-        return;
-    }
-    let here = source().await;
-    let mut console = here.stream("console").await;
-    assert_eq!(here.ask(&mut console, b'd').await, b'd');
+    let _post_copy = PostCopy::is(true).await;
+    let (here, options) = restless_source().await;
     let there = target("move").await;
     let _between = Between::join_badly(&here, &there, "move", Loses::Once("finish"));
-    let options =
-        Options { bandwidth: 1 << 20, max_downtime_ms: 20, stall_timeout: 3, post_copy: true, ..Options::default() };
     begin(&here, "move", options).await;
     here.until("the end of the move", has_stayed).await;
     // libvirt knows no way back: no copy runs, and that is said.

@@ -541,3 +541,43 @@ impl Terms {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_disks_that_can_be_written_are_copied() {
+        let disk = |volume: &str, target: &str| (volume.to_owned(), target.to_owned());
+        let description = Description {
+            disks: vec![disk("root", "vda"), disk("seed", "sda"), disk("data", "vdb")],
+            read_only: vec!["sda".to_owned()],
+            ..Description::default()
+        };
+        let volumes = ["root", "seed", "nowhere"].map(str::to_owned);
+        assert_eq!(copied_disks(&description, &volumes), ["vda"]);
+    }
+
+    #[test]
+    fn what_was_asked_for_becomes_flags() {
+        let plain = terms(&Options::default(), true, Vec::new(), false, false);
+        assert_eq!(plain.flags, flags::LIVE | flags::PERSIST_DEST | flags::CHANGE_PROTECTION);
+        let options = Options { auto_converge: true, parallel_connections: 8, ..Options::default() };
+        let more = terms(&options, true, vec!["vda".to_owned()], false, true);
+        let wanted = flags::AUTO_CONVERGE | flags::PARALLEL | flags::NON_SHARED_INC | flags::PAUSED;
+        assert_eq!((more.flags & !plain.flags, more.connections), (wanted, 8));
+        let parameters = more.parameters(&Options { bandwidth: 1, ..options });
+        assert_eq!((parameters.bandwidth, parameters.connections), (1, 8));
+        assert!(parameters.disks_uri.is_some() && plain.parameters(&Options::default()).disks_uri.is_none());
+    }
+
+    #[test]
+    fn post_copy_has_one_connection_and_a_guest_that_stands_still_needs_neither() {
+        let options = Options { post_copy: true, auto_converge: true, parallel_connections: 8, ..Options::default() };
+        let live = terms(&options, true, Vec::new(), false, false);
+        assert_eq!((live.connections, live.flags & flags::PARALLEL), (0, 0));
+        assert_ne!(live.flags & flags::POSTCOPY, 0);
+        let still = terms(&options, false, Vec::new(), false, false);
+        assert_eq!(still.flags & (flags::LIVE | flags::POSTCOPY | flags::AUTO_CONVERGE), 0);
+    }
+}
