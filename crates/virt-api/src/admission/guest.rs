@@ -6,6 +6,7 @@ use ferrovirt_api::defaults::default_vmi;
 use ferrovirt_api::gates;
 use ferrovirt_api::names::labels;
 use ferrovirt_api::validation;
+use kube::core::ObjectMeta;
 use serde_json::Value;
 
 use super::review::{Admission, Facts, Failure, Judgement, Operation, Refusal, Request, Steps, none, read, write};
@@ -108,14 +109,18 @@ fn may_write(node: &str, old: &Value, new: &Value) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// What the target's handler leaves alone: everything that a writer can choose, but for the record of the move.
-fn apart_from_the_move(object: &Value) -> (Value, Value, Value, Value) {
-    let mut status = object["status"].clone();
-    if let Some(fields) = status.as_object_mut() {
-        fields.remove("migrationState");
-    }
-    let metadata = &object["metadata"];
-    (object["spec"].clone(), status, metadata["labels"].clone(), metadata["annotations"].clone())
+/// What the target's handler leaves alone: everything that a writer can choose, but for the record of the move. As types, since a value
+/// may be written in several ways.
+fn apart_from_the_move(object: &Value) -> Option<VirtualMachineInstance> {
+    let mut guest: VirtualMachineInstance = serde_json::from_value(object.clone()).ok()?;
+    guest.status.get_or_insert_default().migration_state = None;
+    let (labels, annotations) = (guest.metadata.labels.take(), guest.metadata.annotations.take());
+    guest.metadata = ObjectMeta {
+        labels: Some(labels.unwrap_or_default()),
+        annotations: Some(annotations.unwrap_or_default()),
+        ..ObjectMeta::default()
+    };
+    Some(guest)
 }
 
 #[cfg(test)]
@@ -127,7 +132,7 @@ mod tests {
     fn guest() -> Value {
         json!({
             "metadata": {"name": "db", "labels": {"kubevirt.io/nodeName": "node1"}},
-            "spec": {"domain": {}},
+            "spec": {"domain": {"devices": {}}},
             "status": {"nodeName": "node1", "phase": "Running", "migrationState": {
                 "migrationUid": "m", "sourceNode": "node1", "targetNode": "node2",
             }},
@@ -161,6 +166,10 @@ mod tests {
     #[test]
     fn the_target_writes_the_record_and_takes_over_for_itself_only() {
         assert!(judged("node2", |vmi| vmi["status"]["migrationState"]["targetNodeAddress"] = "10.0.0.2".into()));
+        assert!(
+            judged("node2", |vmi| vmi["spec"]["domain"]["resources"] = Value::Null),
+            "another way to write the same"
+        );
         assert!(judged("node2", |vmi| take_over(vmi, "node2")));
         assert!(!judged("node2", |vmi| take_over(vmi, "node3")));
         assert!(!judged("node2", |vmi| vmi["status"]["nodeName"] = "node2".into()), "the label goes with it");

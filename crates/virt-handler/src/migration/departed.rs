@@ -47,6 +47,7 @@ impl Controller for Departed {
         if guests.vmis.get_key(key).is_some() {
             return None;
         }
+        guests.progressed.lock().remove(key);
         guests.pods.by(&guests.pods_by_guest, key).into_iter().find_map(|pod| {
             let followed = guests.followers.get(pod.metadata.uid.as_deref()?);
             let migration = followed.report?.migration?;

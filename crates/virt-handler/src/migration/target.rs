@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::names::{annotations, labels};
-use ferrovirt_api::vmi::{MigrationAbortStatus, MigrationState, MigrationTransport, VirtualMachineInstancePhase};
+use ferrovirt_api::vmi::{MigrationAbortStatus, MigrationState, VirtualMachineInstancePhase};
 use ferrovirt_domain::NodeFacts;
 use ferrovirt_handover::{TargetOrder, TargetSeen, TargetStage, at_target};
 use ferrovirt_launcher_rpc::messages::DomainReport;
@@ -151,7 +151,6 @@ fn taken_over(view: &View) -> VirtualMachineInstance {
     status.node_name = Some(view.node.clone());
     status.evacuation_node_name = None;
     status.migrated_volumes.clear();
-    status.migration_transport = Some(MigrationTransport::Unix);
     status.launcher_container_image_version =
         view.pod.as_deref().and_then(image).or(status.launcher_container_image_version.take());
     if let Some(state) = &mut status.migration_state {

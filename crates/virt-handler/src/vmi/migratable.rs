@@ -1,9 +1,9 @@
 //! Whether a guest can move to another node, and whether its disks have to be copied.
 
 use ferrovirt_api::VirtualMachineInstance;
-use ferrovirt_api::meta::AccessMode;
+use ferrovirt_api::meta::{AccessMode, FeatureState};
 use ferrovirt_api::names::{annotations, reasons};
-use ferrovirt_api::vmi::{MigrationMethod, Volume};
+use ferrovirt_api::vmi::{CpuFeaturePolicy, MigrationMethod, Volume};
 
 /// Reason and message of the first thing in the way.
 pub(super) type Obstacle = (&'static str, String);
@@ -30,41 +30,71 @@ fn judge_network(vmi: &VirtualMachineInstance) -> Option<Obstacle> {
 }
 
 fn judge_devices(vmi: &VirtualMachineInstance) -> Option<Obstacle> {
-    let domain = &vmi.spec.domain;
+    let (domain, devices) = (&vmi.spec.domain, &vmi.spec.domain.devices);
     let obstacle = |reason, message: &str| Some((reason, message.to_owned()));
-    if !domain.devices.gpus.is_empty() || !domain.devices.host_devices.is_empty() {
+    if !devices.filesystems.is_empty() {
+        return obstacle(
+            reasons::VIRTIOFS_NOT_MIGRATABLE,
+            "VMI uses virtiofs: the state of a shared directory stays on its node",
+        );
+    }
+    if !devices.gpus.is_empty() || !devices.host_devices.is_empty() {
         return obstacle(reasons::HOST_DEVICE_NOT_MIGRATABLE, "VMI uses a PCI host device");
     }
-    if domain.launch_security.is_some() {
-        return obstacle(reasons::SEV_NOT_MIGRATABLE, "VMI uses a confidential launch");
+    if let Some(security) = &domain.launch_security {
+        let is_s390x = vmi.spec.architecture.is_some_and(|architecture| architecture.as_str() == "s390x");
+        return match (&security.tdx, security.sev.is_some() || security.snp.is_some()) {
+            (Some(_), _) => obstacle(reasons::TDX_NOT_MIGRATABLE, "VMI uses TDX"),
+            (None, false) if is_s390x => {
+                obstacle(reasons::SECURE_EXECUTION_NOT_MIGRATABLE, "VMI uses Secure Execution")
+            }
+            _ => obstacle(reasons::SEV_NOT_MIGRATABLE, "VMI uses SEV"),
+        };
     }
-    if domain.features.as_ref().is_some_and(|features| features.hyperv_passthrough.is_some()) {
+    if needs_tsc(vmi) && !has_tsc(vmi) {
+        let message = "VMI needs a steady time-stamp counter (invtsc or re-enlightenment), and no frequency is known that another node could keep";
+        return obstacle(reasons::NO_TSC_FREQUENCY_NOT_MIGRATABLE, message);
+    }
+    let passthrough = domain.features.as_ref().and_then(|features| features.hyperv_passthrough.as_ref());
+    if passthrough.is_some_and(|passthrough| passthrough.enabled != Some(false)) {
         return obstacle(reasons::HYPERV_PASSTHROUGH_NOT_MIGRATABLE, "VMI uses hyperv passthrough");
+    }
+    if devices.disks.iter().any(|disk| disk.lun.as_ref().is_some_and(|lun| lun.reservation)) {
+        return obstacle(reasons::PERSISTENT_RESERVATION_NOT_MIGRATABLE, "VMI uses a SCSI persistent reservation");
     }
     None
 }
 
+/// A guest that was told that its counter is steady must find the same frequency elsewhere.
+fn needs_tsc(vmi: &VirtualMachineInstance) -> bool {
+    let features = vmi.spec.domain.cpu.iter().flat_map(|cpu| &cpu.features);
+    let invtsc = features
+        .filter(|feature| feature.name == "invtsc")
+        .any(|feature| matches!(feature.policy, None | Some(CpuFeaturePolicy::Require | CpuFeaturePolicy::Force)));
+    let hyperv = vmi.spec.domain.features.as_ref().and_then(|features| features.hyperv.as_ref());
+    invtsc || hyperv.and_then(|hyperv| hyperv.reenlightenment).is_some_and(FeatureState::is_on)
+}
+
+fn has_tsc(vmi: &VirtualMachineInstance) -> bool {
+    let hints = vmi.status.as_ref().and_then(|status| status.topology_hints.as_ref());
+    hints.is_some_and(|hints| hints.tsc_frequency.is_some())
+}
+
 /// Shared claims stay where they are; what lives in the pod is copied; a claim that one node has holds the guest there.
 fn judge_disks(vmi: &VirtualMachineInstance) -> (MigrationMethod, Option<Obstacle>) {
-    let (mut copied, mut obstacle) = (false, None);
+    let (mut copied, mut obstacle) = (!ferrovirt_domain::copied_volumes(vmi).is_empty(), None);
     for volume in &vmi.spec.volumes {
-        if let Some(claim) = claim(volume) {
-            if !is_shared(vmi, &volume.name) {
-                let message = format!(
-                    "cannot migrate VMI: PVC {claim} is not shared, live migration requires that all PVCs must be shared (using ReadWriteMany access mode)"
-                );
-                copied = true;
-                obstacle = obstacle.or(Some((reasons::DISKS_NOT_MIGRATABLE, message)));
-            }
-        } else if let Some(disk) = &volume.host_disk {
-            if disk.shared != Some(true) {
-                let message = format!("cannot migrate VMI with non-shared HostDisk {}", volume.name);
-                copied = true;
-                obstacle = obstacle.or(Some((reasons::DISKS_NOT_MIGRATABLE, message)));
-            }
+        let message = if let Some(claim) = claim(volume).filter(|_| !is_shared(vmi, &volume.name)) {
+            format!(
+                "cannot migrate VMI: PVC {claim} is not shared, live migration requires that all PVCs must be shared (using ReadWriteMany access mode)"
+            )
+        } else if volume.host_disk.as_ref().is_some_and(|disk| disk.shared != Some(true)) {
+            format!("cannot migrate VMI with non-shared HostDisk {}", volume.name)
         } else {
-            copied = true;
-        }
+            continue;
+        };
+        copied = true;
+        obstacle = obstacle.or(Some((reasons::DISKS_NOT_MIGRATABLE, message)));
     }
     (if copied { MigrationMethod::BlockMigration } else { MigrationMethod::LiveMigration }, obstacle)
 }

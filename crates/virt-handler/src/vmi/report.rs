@@ -4,8 +4,8 @@ use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::meta::{ConditionStatus, find_condition};
 use ferrovirt_api::names::{conditions as kinds, reasons};
 use ferrovirt_api::vmi::{
-    GuestOsInfo, InterfaceStatus, Machine, PhaseTransitionTimestamp, VirtualMachineInstancePhase as Phase,
-    VirtualMachineInstanceStatus as Status, VolumePhase, VolumeStatus,
+    GuestOsInfo, InterfaceStatus, Machine, MigrationTransport, PhaseTransitionTimestamp,
+    VirtualMachineInstancePhase as Phase, VirtualMachineInstanceStatus as Status, VolumePhase, VolumeStatus,
 };
 use ferrovirt_launcher_rpc::messages::{
     AgentInterface, DomainInterface, DomainReport, DomainState, FinalWords, OffReason, PauseReason,
@@ -123,6 +123,7 @@ fn is_ready(pod: &Pod) -> bool {
 fn migration(status: &mut Status, vmi: &VirtualMachineInstance, now: Timestamp) {
     let (method, obstacle) = migratable::judge(vmi);
     status.migration_method = Some(method);
+    status.migration_transport = Some(MigrationTransport::Unix);
     match &obstacle {
         Some((reason, message)) => {
             set(&mut status.conditions, &Wanted::fails(kinds::LIVE_MIGRATABLE, reason, message), now);

@@ -274,8 +274,14 @@ fn what_cannot_move_says_why() {
     let bridge = |value: &mut Value| {
         value["spec"]["domain"]["devices"]["interfaces"] = json!([{"name": "default", "bridge": {}}]);
     };
-    let seeded =
-        |value: &mut Value| value["spec"]["volumes"] = json!([{"name": "seed", "cloudInitNoCloud": {"userData": "#"}}]);
+    let seeded = |value: &mut Value| {
+        value["spec"]["volumes"] = json!([{"name": "seed", "cloudInitNoCloud": {"userData": "#"}}]);
+        value["spec"]["domain"]["devices"]["disks"] = json!([{"name": "seed", "disk": {"bus": "virtio"}}]);
+    };
+    let read_only = |value: &mut Value| {
+        seeded(value);
+        value["spec"]["domain"]["devices"]["disks"] = json!([{"name": "seed", "cdrom": {"bus": "sata"}}]);
+    };
     let judge = |change: &dyn Fn(&mut Value)| {
         let status = decide(&view(vmi("Running", |value| change(value)), Some(DomainState::Running))).status.unwrap();
         let condition = find_condition(&status.conditions, "LiveMigratable").unwrap().clone();
@@ -285,4 +291,29 @@ fn what_cannot_move_says_why() {
     assert_eq!(judge(&shared), (None, MigrationMethod::LiveMigration));
     assert_eq!(judge(&bridge), (Some("InterfaceNotLiveMigratable".into()), MigrationMethod::LiveMigration));
     assert_eq!(judge(&seeded), (None, MigrationMethod::BlockMigration));
+    assert_eq!(judge(&read_only), (None, MigrationMethod::LiveMigration));
+    let rows = [
+        ("/devices/filesystems", json!([{"name": "share", "virtiofs": {}}]), "VirtIOFSNotLiveMigratable"),
+        ("/devices/gpus", json!([{"name": "gpu", "deviceName": "x/gpu"}]), "HostDeviceNotLiveMigratable"),
+        ("/launchSecurity", json!({"sev": {}}), "SEVNotLiveMigratable"),
+        ("/launchSecurity", json!({"tdx": {}}), "TDXNotLiveMigratable"),
+        ("/cpu", json!({"features": [{"name": "invtsc"}]}), "NoTSCFrequencyNotLiveMigratable"),
+        ("/features", json!({"hyperv": {"reenlightenment": {}}}), "NoTSCFrequencyNotLiveMigratable"),
+        ("/features", json!({"hypervPassthrough": {}}), "HypervPassthroughNotLiveMigratable"),
+        (
+            "/devices/disks",
+            json!([{"name": "a", "lun": {"reservation": true}}]),
+            "PersistentReservationNotLiveMigratable",
+        ),
+    ];
+    for (path, wanted, reason) in rows {
+        let change = |value: &mut Value| {
+            let domain = &mut value["spec"]["domain"];
+            match path[1..].split_once('/') {
+                Some((outer, inner)) => domain[outer][inner] = wanted.clone(),
+                None => domain[&path[1..]] = wanted.clone(),
+            }
+        };
+        assert_eq!(judge(&change).0.as_deref(), Some(reason));
+    }
 }
