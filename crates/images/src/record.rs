@@ -79,6 +79,20 @@ impl Files {
         self.read(&self.record_file(&reference.to_string()))
     }
 
+    /// The image of that reference; one with a digest is known by it, whatever tag the image came under.
+    pub(crate) fn find_any(&self, reference: &Reference) -> Result<Option<Image>, ImageError> {
+        let found = self.find(reference)?;
+        let (None, Some(digest)) = (&found, reference.digest()) else { return Ok(found) };
+        let is_meant = |image: &Image| {
+            let named = Reference::parse(&image.reference);
+            let is_same = named.is_ok_and(|named| {
+                named.registry() == reference.registry() && named.repository() == reference.repository()
+            });
+            is_same && image.digest.as_ref() == Some(digest)
+        };
+        Ok(self.list()?.into_iter().find(is_meant))
+    }
+
     /// All images.
     pub(crate) fn list(&self) -> Result<Vec<Image>, ImageError> {
         let directory = self.directory.join("images");

@@ -101,7 +101,7 @@ impl Store {
         credentials: Option<Credentials>,
     ) -> Result<Image, ImageError> {
         let parsed = Reference::parse(reference)?;
-        let present = self.shared.files.find(&parsed)?;
+        let present = self.shared.files.find_any(&parsed)?;
         match (present, policy) {
             (Some(image), PullPolicy::IfNotPresent | PullPolicy::Never) => Ok(image),
             (Some(image), PullPolicy::Always) if image.imported => Ok(image),

@@ -79,6 +79,12 @@ async fn layouts_are_imported_as_directories_and_archives_compressed_or_not() {
     let image = store.import(&layout, None).await.unwrap();
     check(&image);
     assert_eq!(image.image_id(), format!("example.com/team/app@{}", image.digest.clone().unwrap()));
+    // By its digest it is known too, and only in its own repository.
+    for policy in [PullPolicy::Never, PullPolicy::IfNotPresent, PullPolicy::Always] {
+        assert_eq!(store.resolve(&image.image_id(), policy, None).await.unwrap(), image);
+    }
+    let elsewhere = image.image_id().replace("team/app", "team/other");
+    assert!(store.resolve(&elsewhere, PullPolicy::Never, None).await.is_err());
     let archive = directory.path().join("layout.tar.gz");
     let status = Command::new("tar").arg("-C").arg(&layout).arg("-czf").arg(&archive).arg(".").status().unwrap();
     assert!(status.success());

@@ -37,6 +37,8 @@ pub struct PreparedVolume {
     pub source: PathBuf,
     /// Takes no writes, whatever the mount says.
     pub read_only: bool,
+    /// The image that it is, as container statuses name images.
+    pub image: Option<String>,
 }
 
 /// A device node of the machine.

@@ -122,6 +122,8 @@ impl Surroundings<'_> {
         }
         record.id = ContainerRecord::id_of(self.uid(), &container.name, record.attempt);
         record.image_id = tree.image.digest.clone();
+        record.volume_images =
+            self.volumes.iter().filter_map(|volume| Some((volume.name.clone(), volume.image.clone()?))).collect();
         record.stop_signal = tree.image.stop_signal.clone();
         record.stage = Stage::Creating;
         let spec = self.spec(container, &layout, &tree).await?;

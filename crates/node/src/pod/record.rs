@@ -1,5 +1,6 @@
 //! What is remembered on disk about a container.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use jiff::Timestamp;
@@ -60,6 +61,9 @@ pub struct ContainerRecord {
     /// The image's digest.
     #[serde(default)]
     pub image_id: String,
+    /// Digests of the images that it has as volumes, by the volume's name.
+    #[serde(default)]
+    pub volume_images: BTreeMap<String, String>,
     /// What asks it to end.
     #[serde(default)]
     pub stop_signal: Option<String>,

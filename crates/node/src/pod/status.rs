@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
-    HostIP, Pod, PodCondition, PodIP, PodSpec, PodStatus,
+    HostIP, ImageVolumeStatus, Pod, PodCondition, PodIP, PodSpec, PodStatus, VolumeMountStatus, VolumeStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -181,8 +181,24 @@ fn container_status(facts: &ContainerFacts<'_>, next: &Next) -> ContainerStatus 
         restart_count: i32::try_from(record.attempt).unwrap_or(i32::MAX),
         state: Some(state),
         last_state: Some(before.map(terminated).unwrap_or_default()),
+        volume_mounts: Some(image_mounts(facts.container, record)).filter(|mounts| !mounts.is_empty()),
         ..ContainerStatus::default()
     }
+}
+
+/// Mounts of images, with the image that each turned out to be: a tag may mean another one tomorrow.
+fn image_mounts(container: &Container, record: &ContainerRecord) -> Vec<VolumeMountStatus> {
+    let mounts = container.volume_mounts.iter().flatten().filter_map(|mount| {
+        let image = ImageVolumeStatus { image_ref: record.volume_images.get(&mount.name)?.clone() };
+        Some(VolumeMountStatus {
+            mount_path: mount.mount_path.clone(),
+            name: mount.name.clone(),
+            read_only: Some(true),
+            recursive_read_only: Some("Disabled".to_owned()),
+            volume_status: Some(VolumeStatus { image: Some(image) }),
+        })
+    });
+    mounts.collect()
 }
 
 /// A condition's value and, when it is not true, why.
@@ -362,6 +378,23 @@ mod tests {
     fn a_running_pod() {
         let next = Next { initialized: true, ..Next::default() };
         insta::assert_json_snapshot!(status(pod(json!({})), running(), None, &next));
+    }
+
+    #[test]
+    fn an_image_that_is_mounted_is_named_by_its_digest() {
+        let container = json!({"name": "main", "volumeMounts": [
+            {"name": "disk", "mountPath": "/disk"}, {"name": "scratch", "mountPath": "/scratch"},
+        ]});
+        let record = ContainerRecord {
+            volume_images: [("disk".to_owned(), "registry.example/disk@sha256:ab".to_owned())].into(),
+            ..ContainerRecord::default()
+        };
+        let mounts = image_mounts(&serde_json::from_value(container).unwrap(), &record);
+        let expected = json!([{
+            "name": "disk", "mountPath": "/disk", "readOnly": true, "recursiveReadOnly": "Disabled",
+            "volumeStatus": {"image": {"imageRef": "registry.example/disk@sha256:ab"}},
+        }]);
+        assert_eq!(serde_json::to_value(mounts).unwrap(), expected);
     }
 
     #[test]

@@ -31,7 +31,7 @@ use crate::mounts;
 use crate::oci::container::PreparedVolume;
 use crate::oci::environment::PodFacts;
 use crate::pod::images;
-use crate::sources::{ImageProblem, ImageSource};
+use crate::sources::{Image, ImageProblem, ImageSource};
 
 /// Why a volume is not there yet.
 #[derive(Debug, thiserror::Error)]
@@ -144,7 +144,8 @@ impl Preparation<'_> {
     }
 
     async fn one(&self, volume: &Volume) -> Result<PreparedVolume, VolumeError> {
-        let prepared = |source: PathBuf, read_only| PreparedVolume { name: volume.name.clone(), source, read_only };
+        let prepared =
+            |source: PathBuf, read_only| PreparedVolume { name: volume.name.clone(), source, read_only, image: None };
         if let Some(source) = &volume.empty_dir {
             return Ok(prepared(self.empty_dir(&volume.name, source)?, false));
         }
@@ -157,7 +158,8 @@ impl Preparation<'_> {
             return Ok(prepared(path, source.read_only == Some(true)));
         }
         if let Some(source) = &volume.image {
-            return Ok(prepared(self.image(&volume.name, source).await?, true));
+            let image = self.image(&volume.name, source).await?;
+            return Ok(PreparedVolume { image: Some(image.digest), ..prepared(image.root, true) });
         }
         if let Some(source) = &volume.host_path {
             return Ok(prepared(host_path(&volume.name, source)?, false));
@@ -230,12 +232,12 @@ impl Preparation<'_> {
         Ok(claim.path.clone())
     }
 
-    async fn image(&self, volume: &str, source: &ImageVolumeSource) -> Result<PathBuf, VolumeError> {
+    async fn image(&self, volume: &str, source: &ImageVolumeSource) -> Result<Image, VolumeError> {
         let reference = source.reference.as_deref().unwrap_or_default();
         let policy = images::policy(source.pull_policy.as_deref(), reference);
         let secrets = self.objects.pull_secrets(self.pod).await;
         let image = self.images.resolve(reference, policy, &secrets, self.holder).await;
-        image.map(|image| image.root).map_err(|source| VolumeError::Image { volume: volume.to_owned(), source })
+        image.map_err(|source| VolumeError::Image { volume: volume.to_owned(), source })
     }
 }
 
