@@ -150,10 +150,9 @@ fn one(
 ) -> Result<InterfacePlan, Unsupported> {
     let binding = binding(interface, pod, field)?;
     let uid = vmi.metadata.uid.as_deref().unwrap_or_default();
-    let mac = interface.mac_address.clone().or_else(|| {
-        let masqueraded = matches!(binding, Binding::Masquerade(_));
-        masqueraded.then(|| MacAddress::from_octets(derived_mac(&[uid, &interface.name])))
-    });
+    let masqueraded = matches!(binding, Binding::Masquerade(_));
+    let derived = || masqueraded.then(|| MacAddress::from_octets(derived_mac(&[uid, &interface.name])));
+    let mac = interface.mac_address.clone().or_else(derived).or_else(|| present_mac(vmi, &interface.name));
     Ok(InterfacePlan {
         interface: interface.name.clone(),
         pod_link: POD_LINK.to_owned(),
@@ -164,6 +163,12 @@ fn one(
         binding,
         dhcp: dhcp(vmi, interface, field)?,
     })
+}
+
+/// The address that the guest's device has already: one that has moved keeps it, whatever its new pod's is.
+fn present_mac(vmi: &VirtualMachineInstance, interface: &str) -> Option<MacAddress> {
+    let known = vmi.status.iter().flat_map(|status| &status.interfaces);
+    known.filter(|known| known.name.as_deref() == Some(interface)).find_map(|known| known.mac.as_ref()?.parse().ok())
 }
 
 fn binding(interface: &Interface, (pod, pod_field): &PodField<'_>, field: &str) -> Result<Binding, Unsupported> {

@@ -16,7 +16,7 @@ async fn dirtying(stage: &Stage) -> Result<Guest> {
 
 /// Slow, and soon out of time; with more allowed.
 fn policy_of(more: &Value) -> Value {
-    let mut spec = json!({"bandwidthPerMigration": "6Mi", "completionTimeoutPerGiB": 20, "maxDowntimeMs": 100});
+    let mut spec = json!({"bandwidthPerMigration": "6Mi", "completionTimeoutPerGiB": 20});
     for (field, value) in more.as_object().into_iter().flatten() {
         spec[field] = value.clone();
     }

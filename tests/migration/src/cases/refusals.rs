@@ -59,7 +59,7 @@ pub(super) async fn second(stage: Stage) -> Result<()> {
     let work = async {
         let first = guest.migrate().await?;
         first.reach(&["Running"], 90).await?;
-        refused(&stage, "worker", &["in-flight migration"]).await?;
+        refused(&stage, "worker", &["moves already", &first.name]).await?;
         first.cancel().await?;
         first.gone(60).await
     };
