@@ -54,6 +54,16 @@ fn masquerade_with_everything() {
 }
 
 #[test]
+fn a_bridged_guest_that_has_moved_keeps_its_hardware_address() {
+    let mut moved = vmi(&json!({"bridge": {}}), &json!({"pod": {}}));
+    let status = json!({"interfaces": [
+        {"name": "other", "mac": "02:00:00:00:00:01"}, {"name": "default", "mac": "02:00:00:00:00:02"},
+    ]});
+    moved.status = serde_json::from_value(status).unwrap();
+    assert_eq!(only(&moved).mac.unwrap().octets(), [2, 0, 0, 0, 0, 2]);
+}
+
+#[test]
 fn a_bridged_guest_takes_the_pods_hardware_address_unless_told_otherwise() {
     let network = json!({"pod": {}});
     let plan = only(&vmi(&json!({"bridge": {}}), &network));
