@@ -47,15 +47,18 @@ pub fn decide(
     let name = vmi.metadata.name.as_deref().unwrap_or_default();
     let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
     let status = vmi.status.as_ref();
-    let movable = status
-        .and_then(|status| find_condition(&status.conditions, conditions::LIVE_MIGRATABLE))
-        .is_some_and(Condition::is_true);
+    let migratable = status.and_then(|status| find_condition(&status.conditions, conditions::LIVE_MIGRATABLE));
+    let movable = migratable.is_some_and(Condition::is_true);
     match vmi.spec.eviction_strategy.or(configuration.eviction_strategy) {
         None | Some(EvictionStrategy::None) => return Ok(()),
         Some(EvictionStrategy::LiveMigrateIfPossible) if !movable => return Ok(()),
         Some(EvictionStrategy::LiveMigrate) if !movable => {
+            let reason = migratable.and_then(|migratable| {
+                let (reason, message) = (migratable.reason.as_deref()?, migratable.message.as_deref()?);
+                Some(format!(": {reason}: {message}"))
+            });
             let why = format!("VMI {name} is configured with an eviction strategy but is not live-migratable");
-            return Err(Denial::new(why));
+            return Err(Denial::new(why + &reason.unwrap_or_default()));
         }
         Some(EvictionStrategy::LiveMigrate | EvictionStrategy::LiveMigrateIfPossible | EvictionStrategy::External) => {}
     }
@@ -224,6 +227,13 @@ mod tests {
             assert_eq!(told(&guest(None, true, &json!({})), strategy), movable, "the cluster's {strategy:?}");
         }
         assert_eq!(told(&guest(Some("None"), true, &json!({})), Some("LiveMigrate")), Ok(()), "the guest's own counts");
+    }
+
+    #[test]
+    fn what_keeps_a_guest_is_said() {
+        let stuck = json!([{"type": "LiveMigratable", "status": "False", "reason": "DisksNotLiveMigratable", "message": "disk a"}]);
+        let (message, _) = told(&guest(Some("LiveMigrate"), false, &json!({"conditions": stuck})), None).unwrap_err();
+        assert!(message.ends_with("not live-migratable: DisksNotLiveMigratable: disk a"), "{message}");
     }
 
     #[test]
