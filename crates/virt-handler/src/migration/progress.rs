@@ -18,7 +18,8 @@ pub(crate) fn show(state: &mut MigrationState, report: &MigrationReport, due: bo
     });
     if due && let Some(progress) = &report.progress {
         let before = state.progress.as_ref().and_then(|before| before.percent).unwrap_or_default();
-        state.progress = Some(shown(progress, before));
+        // While it lasts, the downtime is a guess.
+        state.progress = Some(MigrationProgress { downtime_ms: None, ..shown(progress, before) });
     }
 }
 
@@ -32,6 +33,22 @@ pub(crate) fn show_last(state: &mut MigrationState, report: &MigrationReport) {
             message: before.message,
             ..last
         });
+    }
+}
+
+/// The figures of a move that ended well, as the launcher that has the guest tells them: only then it is known how long the guest stood
+/// still. Written once.
+pub(crate) fn conclude(state: &mut MigrationState, report: Option<&MigrationReport>) {
+    let known = state.progress.as_ref().is_some_and(|progress| progress.downtime_ms.is_some());
+    let ours = report.filter(|report| state.migration_uid.as_ref() == Some(&report.id));
+    if !state.completed || known {
+        return;
+    }
+    if let Some(progress) = ours.and_then(|report| report.progress.as_ref()) {
+        let figures = Progress { remaining_bytes: 0, remaining_ms: Some(0), note: None, ..progress.clone() };
+        state.progress = Some(shown(&figures, 100));
+    } else if let Some(progress) = &mut state.progress {
+        (progress.percent, progress.remaining_bytes, progress.remaining_seconds) = (Some(100), Some(0), Some(0));
     }
 }
 
@@ -79,6 +96,22 @@ mod tests {
             show(&mut state, &report(total, left), true);
             assert_eq!(state.progress.as_ref().unwrap().percent, Some(percent), "{left} of {total}");
         }
+    }
+
+    #[test]
+    fn the_last_figures_are_those_of_the_launcher_that_has_the_guest() {
+        let mut state =
+            MigrationState { migration_uid: Some("m".into()), completed: true, ..MigrationState::default() };
+        let mut last = report(100, 1);
+        last.progress.as_mut().unwrap().downtime_ms = Some(35);
+        conclude(&mut state, Some(&MigrationReport { id: "another".into(), ..last.clone() }));
+        assert_eq!(state.progress, None);
+        conclude(&mut state, Some(&last));
+        let shown = state.progress.clone().unwrap();
+        assert_eq!((shown.percent, shown.downtime_ms, shown.remaining_bytes), (Some(100), Some(35), Some(0)));
+        last.progress.as_mut().unwrap().downtime_ms = Some(36);
+        conclude(&mut state, Some(&last));
+        assert_eq!(state.progress, Some(shown), "once");
     }
 
     #[test]

@@ -158,6 +158,7 @@ fn taken_over(view: &View) -> VirtualMachineInstance {
             progress::show_last(state, heard);
         }
         complete(state, view.now);
+        progress::conclude(state, view.report.as_ref().and_then(|report| report.migration.as_ref()));
     }
     vmi
 }
@@ -172,12 +173,22 @@ fn complete(state: &mut MigrationState, now: Timestamp) {
     let target = state.target_state.get_or_insert_default();
     target.domain_detected = true;
     target.domain_ready_timestamp = Some(now);
-    if let Some(progress) = &mut state.progress {
-        (progress.percent, progress.remaining_bytes, progress.remaining_seconds) = (Some(100), Some(0), Some(0));
-    }
     if state.abort_requested {
         state.abort_status = Some(MigrationAbortStatus::Failed);
     }
+}
+
+/// The guest with the hardware addresses that it has. One that nobody chose came from the pod in which the guest was started, and it does not
+/// change when the guest moves: the new pod's links and DHCP servers have to know it.
+fn with_its_addresses(vmi: &VirtualMachineInstance) -> VirtualMachineInstance {
+    let mut vmi = vmi.clone();
+    let known = vmi.status.iter().flat_map(|status| status.interfaces.clone()).collect::<Vec<_>>();
+    for interface in &mut vmi.spec.domain.devices.interfaces {
+        let status = known.iter().find(|status| status.name.as_ref() == Some(&interface.name));
+        let has = status.and_then(|status| status.mac.as_ref()?.parse().ok());
+        interface.mac_address = interface.mac_address.take().or(has);
+    }
+    vmi
 }
 
 /// The launcher's image.
@@ -262,7 +273,7 @@ impl Act<Arriving> for Action {
     async fn act(self, arriving: &Arriving, key: &ObjectKey) -> Result<(), Failure> {
         let guests = &arriving.0;
         let gone = || Failure::new(Category::NotFound, "receive the guest", "the object or its pod is gone");
-        let vmi = guests.arriving.get_key(key).ok_or_else(gone)?;
+        let vmi = with_its_addresses(&*guests.arriving.get_key(key).ok_or_else(gone)?);
         let pod = guests.pod_of(&vmi).ok_or_else(gone)?;
         let launcher =
             guests.followers.get(pod.metadata.uid.as_deref().unwrap_or_default()).launcher.ok_or_else(gone)?;

@@ -24,7 +24,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::report;
 use crate::launcher::Command;
 use crate::migration::record::Move;
-use crate::migration::source;
+use crate::migration::{progress, source};
 
 /// How long a guest may take to power off when the object does not say.
 const DEFAULT_GRACE: i64 = 30;
@@ -113,7 +113,13 @@ pub(crate) fn staying(view: &View, phase: Phase) -> Plan<Action, Status> {
 pub(crate) fn shown(view: &View) -> Plan<Action, Status> {
     match &view.report {
         Some(report) if matches!(report.state, DomainState::Absent | DomainState::Starting) => Plan::nothing(),
-        Some(report) => Plan::nothing().report(report::alive(&view.vmi, view.pod.as_deref(), report, view.now)),
+        Some(report) => {
+            let mut status = report::alive(&view.vmi, view.pod.as_deref(), report, view.now);
+            if let Some(state) = status.migration_state.as_mut().filter(|state| state.target_node == status.node_name) {
+                progress::conclude(state, report.migration.as_ref());
+            }
+            Plan::nothing().report(status)
+        }
         None => Plan::nothing(),
     }
 }
