@@ -178,19 +178,6 @@ fn complete(state: &mut MigrationState, now: Timestamp) {
     }
 }
 
-/// The guest with the hardware addresses that it has. One that nobody chose came from the pod in which the guest was started, and it does not
-/// change when the guest moves: the new pod's links and DHCP servers have to know it.
-fn with_its_addresses(vmi: &VirtualMachineInstance) -> VirtualMachineInstance {
-    let mut vmi = vmi.clone();
-    let known = vmi.status.iter().flat_map(|status| status.interfaces.clone()).collect::<Vec<_>>();
-    for interface in &mut vmi.spec.domain.devices.interfaces {
-        let status = known.iter().find(|status| status.name.as_ref() == Some(&interface.name));
-        let has = status.and_then(|status| status.mac.as_ref()?.parse().ok());
-        interface.mac_address = interface.mac_address.take().or(has);
-    }
-    vmi
-}
-
 /// The launcher's image.
 fn image(pod: &Pod) -> Option<String> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
@@ -273,7 +260,7 @@ impl Act<Arriving> for Action {
     async fn act(self, arriving: &Arriving, key: &ObjectKey) -> Result<(), Failure> {
         let guests = &arriving.0;
         let gone = || Failure::new(Category::NotFound, "receive the guest", "the object or its pod is gone");
-        let vmi = with_its_addresses(&*guests.arriving.get_key(key).ok_or_else(gone)?);
+        let vmi = guests.arriving.get_key(key).ok_or_else(gone)?;
         let pod = guests.pod_of(&vmi).ok_or_else(gone)?;
         let launcher =
             guests.followers.get(pod.metadata.uid.as_deref().unwrap_or_default()).launcher.ok_or_else(gone)?;

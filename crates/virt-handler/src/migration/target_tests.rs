@@ -216,19 +216,3 @@ fn what_cannot_be_prepared_fails_at_once_or_after_a_while() {
     let listening = view(vmi(announced), None);
     assert!(Arriving::status_after(&listening, &failure(Category::Hopeless)).is_none(), "it may have been called");
 }
-
-#[test]
-fn the_guest_keeps_the_hardware_address_that_it_has() {
-    let mac = |chosen: Value, has: Value| {
-        let vmi = vmi(|vmi| {
-            vmi["spec"]["domain"]["devices"]["interfaces"][0]["macAddress"] = chosen;
-            vmi["status"]["interfaces"][0]["mac"] = has;
-        });
-        let mac = with_its_addresses(&vmi).spec.domain.devices.interfaces[0].mac_address.clone();
-        mac.map(|mac| mac.to_string())
-    };
-    let (chosen, has) = (json!("02:00:00:00:00:01"), json!("0a:58:0a:f4:01:07"));
-    assert_eq!(mac(Value::Null, has.clone()).as_deref(), Some("0a:58:0a:f4:01:07"));
-    assert_eq!(mac(chosen, has).as_deref(), Some("02:00:00:00:00:01"));
-    assert_eq!(mac(Value::Null, json!("nonsense")), None);
-}
