@@ -16,6 +16,10 @@
 //! guests, so it is where the promises are checked: never two live copies of a guest, no guest ended without a recorded intent, no
 //! second pod for a guest. The [`ledger`] knows what users have asked for, so that no machine is started or stopped otherwise. At the end everything must have converged, whatever happened in between.
 //!
+//! Guests [move](moves) between the nodes with the real machines of a move, over a [network] that delays, breaks and can be cut; then a
+//! guest may have a second pod, made for that move, and a copy that stands still or is being received does not count as live. Only a
+//! killed launcher or a fenced node may cost a guest: no death of a handler, kubelet, scheduler or controller, and no cut.
+//!
 //! [`simulate`] plays one [`Course`] to its end. A course that fails says how it went, and how to play it again.
 
 pub mod chaos;
