@@ -33,6 +33,8 @@ pub enum Event {
     Linked(UnixStream),
     /// The link.
     Link(Heard),
+    /// The libvirt that was prepared is gone, and with it what it received.
+    LibvirtEnded,
 }
 
 impl From<Heard> for Event {
@@ -162,6 +164,9 @@ impl Driver {
     fn understand(&mut self, event: Event) -> Option<TargetInput> {
         match event {
             Event::Input(input) => Some(input),
+            // Once the guest was told to run, only `finish` knows whether it does; it finds out, and its word comes after this one.
+            Event::LibvirtEnded if matches!(self.machine.stage(), TargetStage::Starting) => None,
+            Event::LibvirtEnded => Some(TargetInput::Failed("libvirt ended".to_owned())),
             Event::Linked(socket) => {
                 self.links += 1;
                 self.link = Some(Link::new(self.links, socket, self.inbox.clone()));
@@ -256,7 +261,7 @@ impl Driver {
         let inbox = self.inbox.clone();
         tokio::spawn(async move {
             libvirt.closed().await;
-            let _ = inbox.send(Event::Input(TargetInput::Failed("libvirt ended".to_owned())));
+            let _ = inbox.send(Event::LibvirtEnded);
         });
         Ok(())
     }
