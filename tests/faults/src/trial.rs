@@ -115,7 +115,9 @@ impl Stage {
         }
         let node = self.guest.node().await?;
         let ended = migration.end(10).await?;
-        self.alone().await?;
+        if !self.alone().await? {
+            return self.lost(count).await;
+        }
         self.intact(count).await?;
         Ok(match phase.as_str() {
             "Succeeded" => format!("it moved to {node}"),
@@ -123,14 +125,18 @@ impl Stage {
         })
     }
 
-    /// Exactly one QEMU, in one launcher's pod, and nothing else.
-    async fn alone(&self) -> Result<()> {
+    /// Waits for exactly one QEMU, in one launcher's pod, and nothing else; `false`: the guest has failed meanwhile, as one that had
+    /// just moved does when its new launcher is killed.
+    async fn alone(&self) -> Result<bool> {
         wait("one launcher, one QEMU and one pod to be left", 90, || async {
             let (all, copies) = (launchers(&self.scene.namespace, NAME), qemus_of(&self.scene.namespace, NAME));
-            let Ok(pods) = self.guest.pods().await else { return Ok(None) };
+            let (Ok(pods), Ok(phase)) = (self.guest.pods().await, self.guest.phase().await) else { return Ok(None) };
+            if phase == "Failed" {
+                return Ok(Some(false));
+            }
             let is_over = |pod: &&Value| matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
             let alive = pods.iter().filter(|pod| !is_over(pod)).count();
-            Ok((all.len() == 1 && copies.len() == 1 && alive == 1).then_some(()))
+            Ok((all.len() == 1 && copies.len() == 1 && alive == 1).then_some(true))
         })
         .await
     }
