@@ -11,7 +11,7 @@ pub struct Record {
     pub abort: bool,
     /// The move failed.
     pub failed: bool,
-    /// It failed and the target never ran the guest.
+    /// It failed, the target never ran the guest, and it goes on at the source.
     pub source_may_resume: bool,
     /// The object names the target's node: the guest has moved.
     pub is_targets: bool,
@@ -30,7 +30,7 @@ pub enum SourceOrder {
     Tell(Verdict),
     /// The object says how far the move is.
     Progress,
-    /// The object says that the move failed, for this reason; the guest goes on here.
+    /// The object says that the move failed, for this reason unless it has one, and that the guest goes on here (`sourceMayResume`).
     Fail(String),
     /// The object says that the guest is lost.
     Lose,
@@ -46,8 +46,8 @@ pub fn at_source(record: &Record, stage: Option<&SourceStage>) -> SourceOrder {
         };
     }
     match stage {
-        None if record.failed => SourceOrder::Nothing,
-        None if record.abort => SourceOrder::Cancel,
+        None if record.failed && record.source_may_resume => SourceOrder::Nothing,
+        None if record.failed || record.abort => SourceOrder::Cancel,
         None if record.has_address => SourceOrder::Begin,
         None => SourceOrder::Nothing,
         Some(SourceStage::Connecting | SourceStage::Copying) if record.failed || record.abort => SourceOrder::Cancel,
@@ -55,10 +55,21 @@ pub fn at_source(record: &Record, stage: Option<&SourceStage>) -> SourceOrder {
         Some(SourceStage::Doubtful) if record.failed && record.source_may_resume => SourceOrder::Tell(Verdict::Never),
         Some(SourceStage::Doubtful) if record.failed => SourceOrder::Tell(Verdict::Lost),
         Some(SourceStage::Doubtful) => SourceOrder::Nothing,
-        Some(SourceStage::Over(Outcome::Stayed(reason))) if !record.failed => SourceOrder::Fail(reason.clone()),
+        // Also where it failed already: only when the object says that the guest goes on here may another move begin.
+        Some(SourceStage::Over(Outcome::Stayed(reason))) if !(record.failed && record.source_may_resume) => {
+            SourceOrder::Fail(reason.clone())
+        }
         Some(SourceStage::Over(Outcome::Stayed(_) | Outcome::Moved)) => SourceOrder::Nothing,
         Some(SourceStage::Over(Outcome::Lost)) => SourceOrder::Lose,
     }
+}
+
+/// The judgement at the source of a launcher whose newest move is not the one that the record is about.
+///
+/// A record is replaced by the next move's only when the guest has moved, or when it says that the source may go on. The guest is still
+/// here, so it did not move: a launcher in doubt about that older move can have its word.
+pub fn at_source_of_older(stage: &SourceStage) -> Option<Verdict> {
+    (*stage == SourceStage::Doubtful).then_some(Verdict::Never)
 }
 
 /// What the last words of a source's launcher say.
@@ -191,7 +202,7 @@ mod tests {
     #[test]
     fn the_source_begins_when_it_can_and_should() {
         use SourceOrder::{Begin, Cancel, Nothing};
-        source(None, each([Begin, Nothing, Cancel, Nothing, Nothing, Nothing]));
+        source(None, each([Begin, Nothing, Cancel, Cancel, Nothing, Nothing]));
     }
 
     #[test]
@@ -213,7 +224,15 @@ mod tests {
     fn a_guest_that_stayed_is_told_about_once() {
         use SourceOrder::{Fail, Nothing};
         let fail = || Fail("full".to_owned());
-        source(Some(&stayed()), each([fail(), fail(), fail(), Nothing, Nothing, Nothing]));
+        source(Some(&stayed()), each([fail(), fail(), fail(), fail(), Nothing, Nothing]));
+    }
+
+    #[test]
+    fn who_is_in_doubt_about_an_older_move_may_go_on() {
+        assert_eq!(at_source_of_older(&SourceStage::Doubtful), Some(Verdict::Never));
+        for stage in [SourceStage::Connecting, SourceStage::Copying, stayed(), SourceStage::Over(Outcome::Moved)] {
+            assert_eq!(at_source_of_older(&stage), None, "{stage:?}");
+        }
     }
 
     #[test]

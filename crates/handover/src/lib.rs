@@ -17,7 +17,8 @@
 //! | target launcher | `Started` or `Never`, whichever was first, for ever | `Never`: its copy is gone, a late `Finish` changes nothing |
 //! | target handler | the object's `nodeName`, once, when its launcher has started | the guest is its |
 //! | target handler | `failed` with `sourceMayResume`, when its launcher has said `Never` | a source in doubt may go on |
-//! | source handler | `failed`, when its launcher has kept the guest | the target is tidied up |
+//! | source handler | `failed` with `sourceMayResume`, when its launcher has kept the guest | the target is tidied up |
+//! | controller | a new record, only when the guest has moved or the old one says `sourceMayResume` | whoever is in doubt about an older move of a guest that is still here may go on |
 //!
 //! A link that breaks before `Finish` ends the move at both ends by itself. A link that breaks after it is made again, and the source asks
 //! [`ToTarget::Query`]; should there never be another link, the object carries the word. When the target's launcher died without a word
@@ -33,7 +34,8 @@ mod target;
 use serde::{Deserialize, Serialize};
 
 pub use judge::{
-    EndedSourceOrder, Record, SourceOrder, SourceWords, TargetOrder, TargetSeen, at_ended_source, at_source, at_target,
+    EndedSourceOrder, Record, SourceOrder, SourceWords, TargetOrder, TargetSeen, at_ended_source, at_source,
+    at_source_of_older, at_target,
 };
 pub use source::{Outcome, Source, SourceAction, SourceInput, SourceStage};
 pub use target::{Target, TargetAction, TargetInput, TargetStage};

@@ -318,7 +318,10 @@ impl Steps<'_> {
             SourceOrder::Tell(Verdict::Never) => self.send("the source's handler tells: Never", Call::Tell(1)),
             SourceOrder::Tell(Verdict::Lost) => self.send("the source's handler tells: Lost", Call::Tell(2)),
             SourceOrder::Fail(_) => {
-                self.write("the source's handler writes: failed", view, |object| object.record.failed = true);
+                self.write("the source's handler writes: failed", view, |object| {
+                    object.record.failed = true;
+                    object.record.source_may_resume = true;
+                });
             }
             SourceOrder::Lose => self.write("the source's handler writes: lost", view, |object| object.ended = true),
         }

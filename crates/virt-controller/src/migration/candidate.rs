@@ -57,6 +57,9 @@ pub(super) fn obstacle(
         _ => return Some(Obstacle::Wait("virt-handler has not said yet whether the guest can move".to_owned())),
     }
     let earlier = status.and_then(|status| status.migration_state.as_ref());
+    if earlier.is_some_and(|state| has_ended(vmi, state) && !is_settled(vmi, state)) {
+        return Some(Obstacle::Wait("the source's node has not said yet that the guest goes on there".to_owned()));
+    }
     if let Some(earlier) = earlier.filter(|state| !has_ended(vmi, state)) {
         let uid = earlier.migration_uid.as_deref();
         let is_known = siblings.iter().any(|sibling| sibling.metadata.uid.as_deref() == uid && !is_over(sibling));
@@ -78,6 +81,12 @@ fn said(condition: Option<&Condition>) -> String {
 /// Whether the guest's account of a move has come to an end.
 pub(crate) fn has_ended(vmi: &VirtualMachineInstance, state: &MigrationState) -> bool {
     state.failed || state.completed || is_targets(vmi, state)
+}
+
+/// Whether its account of a move may give way to the next one's: the guest has moved, or goes on at the source for sure. Whoever is in
+/// doubt about an older move relies on that.
+pub(super) fn is_settled(vmi: &VirtualMachineInstance, state: &MigrationState) -> bool {
+    is_targets(vmi, state) || state.completed || (state.failed && state.source_may_resume)
 }
 
 /// Whether the guest has moved: its object names the target's node.

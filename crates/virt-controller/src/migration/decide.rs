@@ -219,7 +219,7 @@ fn seconds(view: &View, annotation: &str, default: u64) -> Duration {
 
 fn hand_off(view: &View, vmi: &Arc<VirtualMachineInstance>, target: &Pod, node: &str) -> Decision {
     let earlier = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
-    let is_busy = earlier.is_some_and(|state| !candidate::has_ended(vmi, state));
+    let is_busy = earlier.is_some_and(|state| !candidate::is_settled(vmi, state));
     let phase = vmi.status.as_ref().and_then(|status| status.phase);
     let Some(source) = source_of(view, vmi).filter(|_| phase == Some(GuestPhase::Running) && !is_busy) else {
         // Its object says when that changes, and its end ends this.

@@ -149,6 +149,8 @@ fn an_abandoned_move_is_ended_first() {
     assert_eq!(phase(&decide(&view_of(abandoned.clone()))), Some(Phase::Pending));
     assert!(decide(&view_of(abandoned.clone())).actions.is_empty());
     abandoned["status"]["migrationState"]["failed"] = json!(true);
+    assert!(decide(&view_of(abandoned.clone())).actions.is_empty(), "a source in doubt would lose its word");
+    abandoned["status"]["migrationState"]["sourceMayResume"] = json!(true);
     assert_eq!(names(&decide(&view_of(abandoned))), ["create target pod"]);
 }
 

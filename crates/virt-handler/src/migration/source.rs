@@ -10,10 +10,11 @@ use ferrovirt_api::vmi::{
     MigrationAbortStatus, MigrationState, VirtualMachineInstancePhase as Phase, VirtualMachineInstanceStatus as Status,
 };
 use ferrovirt_handover::{
-    EndedSourceOrder, Outcome, SourceOrder, SourceStage, SourceWords, at_ended_source, at_source,
+    EndedSourceOrder, Outcome, SourceOrder, SourceStage, SourceWords, Verdict, at_ended_source, at_source,
+    at_source_of_older,
 };
 use ferrovirt_launcher_rpc::messages::{DomainState, OffReason, PauseReason};
-use ferrovirt_launcher_rpc::migration::Mode;
+use ferrovirt_launcher_rpc::migration::{MigrationReport, Mode};
 use ferrovirt_reconcile::Plan;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -39,7 +40,17 @@ pub(crate) fn leaving(view: &View, phase: Phase, moving: &Move<'_>) -> Decision 
     if !view.reachable || view.report.is_none() {
         return plan;
     }
+    if let Some((id, verdict)) = older_doubt(heard, moving.id) {
+        return Plan::nothing().then(Action::TellVerdict(id, verdict));
+    }
     follow(plan, view, moving, at_source(&moving.record, stage), stage)
+}
+
+/// The word for a launcher that is in doubt about a move before this one.
+fn older_doubt(heard: Option<&MigrationReport>, newest: &str) -> Option<(String, Verdict)> {
+    let heard = heard.filter(|heard| heard.id != newest)?;
+    let stage = source_stage(Some(heard), &heard.id)?;
+    Some((heard.id.clone(), at_source_of_older(stage)?))
 }
 
 /// Stopped for the switch: within moments it runs again, here or there.
@@ -72,7 +83,7 @@ fn follow(
                 edit(&mut plan, view, |state| state.abort_status = Some(MigrationAbortStatus::Aborting));
             }
         }
-        SourceOrder::Tell(verdict) => plan = plan.then(Action::TellVerdict(verdict)),
+        SourceOrder::Tell(verdict) => plan = plan.then(Action::TellVerdict(moving.id.to_owned(), verdict)),
         SourceOrder::Progress => {
             let heard = view.report.as_ref().and_then(|report| report.migration.as_ref());
             let wait = view.since_progress.and_then(|since| progress::PAUSE.checked_sub(since));
@@ -88,7 +99,10 @@ fn follow(
                 plan = plan.look_again_after(wait);
             }
         }
-        SourceOrder::Fail(reason) => edit(&mut plan, view, |state| fail(state, &reason, now)),
+        SourceOrder::Fail(reason) => edit(&mut plan, view, |state| {
+            fail(state, &reason, now);
+            state.source_may_resume = true;
+        }),
         SourceOrder::Lose => plan = lose(view, moving),
     }
     plan
@@ -105,8 +119,8 @@ fn edit(plan: &mut Decision, view: &View, change: impl FnOnce(&mut MigrationStat
 /// The move failed and the guest is, or ended, here.
 fn fail(state: &mut MigrationState, reason: &str, now: Time) {
     state.failed = true;
-    state.failure_reason = Some(reason.to_owned());
-    state.end_timestamp = Some(now);
+    state.failure_reason.get_or_insert_with(|| reason.to_owned());
+    state.end_timestamp.get_or_insert(now);
     if state.abort_requested {
         state.abort_status = Some(MigrationAbortStatus::Succeeded);
     }

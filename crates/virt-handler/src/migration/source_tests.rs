@@ -152,19 +152,40 @@ fn a_guest_that_stayed_fails_the_move_and_goes_on() {
     let state = status.migration_state.unwrap();
     assert_eq!((state.failed, state.failure_reason.as_deref()), (true, Some("no room")));
     assert_eq!(state.abort_status, Some(MigrationAbortStatus::Succeeded));
-    assert!(!state.source_may_resume && state.end_timestamp.is_some());
+    assert!(state.source_may_resume && state.end_timestamp.is_some());
 }
 
 #[test]
 fn a_launcher_in_doubt_is_told_what_the_object_says() {
     let verdict = |change: &dyn Fn(&mut Value)| judge(&view(vmi(change), Some(SourceStage::Doubtful))).actions;
     let failed = state("failed", json!(true));
-    assert_eq!(verdict(&failed), [Action::TellVerdict(Verdict::Lost)]);
+    assert_eq!(verdict(&failed), [Action::TellVerdict("m".into(), Verdict::Lost)]);
     let resumed = |vmi: &mut Value| {
         failed(vmi);
         state("sourceMayResume", json!(true))(vmi);
     };
-    assert_eq!(verdict(&resumed), [Action::TellVerdict(Verdict::Never)]);
+    assert_eq!(verdict(&resumed), [Action::TellVerdict("m".into(), Verdict::Never)]);
+}
+
+#[test]
+fn a_launcher_in_doubt_about_an_older_move_may_go_on_before_the_next_begins() {
+    let mut next = view(vmi(|_| {}), Some(SourceStage::Doubtful));
+    next.report.as_mut().unwrap().migration.as_mut().unwrap().id = "older".into();
+    assert_eq!(judge(&next).actions, [Action::TellVerdict("older".into(), Verdict::Never)]);
+}
+
+#[test]
+fn a_move_that_failed_elsewhere_is_settled_here_before_another_may_begin() {
+    let failed = |vmi: &mut Value| {
+        state("failed", json!(true))(vmi);
+        state("failureReason", json!("the node is gone"))(vmi);
+    };
+    let unknown = judge(&view(vmi(failed), None));
+    assert!(matches!(unknown.actions.last(), Some(Action::CancelMove(_))), "{:?}", unknown.actions);
+    let stayed = SourceStage::Over(Outcome::Stayed("called off".into()));
+    let record = after(&view(vmi(failed), Some(stayed))).unwrap().migration_state.unwrap();
+    assert!(record.source_may_resume);
+    assert_eq!(record.failure_reason.as_deref(), Some("the node is gone"), "the first reason stays");
 }
 
 #[test]

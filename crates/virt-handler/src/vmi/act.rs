@@ -24,7 +24,7 @@ impl Act<Guests> for Action {
             Self::BeginMove => "begin move",
             Self::Carry => "carry",
             Self::CancelMove(_) => "cancel move",
-            Self::TellVerdict(_) => "tell verdict",
+            Self::TellVerdict(..) => "tell verdict",
             Self::Tell { .. } => "tell",
         }
     }
@@ -36,7 +36,7 @@ impl Act<Guests> for Action {
             Self::BeginMove => moves::begin(guests, key).await,
             Self::Carry => moves::carry(guests, key).await,
             Self::CancelMove(reason) => moves::cancel(guests, key, reason).await,
-            Self::TellVerdict(verdict) => moves::tell(guests, key, verdict).await,
+            Self::TellVerdict(id, verdict) => moves::tell(guests, key, id, verdict).await,
             Self::Tell { warning, reason, message } => {
                 let note = if warning { Note::warning(reason, message) } else { Note::normal(reason, message) };
                 if let Some(vmi) = guests.vmis.get_key(key)

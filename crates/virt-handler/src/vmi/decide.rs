@@ -62,7 +62,7 @@ pub enum Action {
     /// Call a move off, for this reason.
     CancelMove(String),
     /// Tell a launcher in doubt how its move ended.
-    TellVerdict(Verdict),
+    TellVerdict(String, Verdict),
     /// Tell people.
     Tell {
         /// Something is wrong.

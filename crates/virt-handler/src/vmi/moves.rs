@@ -61,8 +61,8 @@ pub(super) async fn cancel(guests: &Guests, key: &ObjectKey, reason: String) -> 
 }
 
 /// The launcher is told how its move ended.
-pub(super) async fn tell(guests: &Guests, key: &ObjectKey, verdict: Verdict) -> Result<(), Failure> {
-    let Some((_, launcher, id)) = leaving(guests, key) else { return Ok(()) };
+pub(super) async fn tell(guests: &Guests, key: &ObjectKey, id: String, verdict: Verdict) -> Result<(), Failure> {
+    let Some((_, launcher, _)) = leaving(guests, key) else { return Ok(()) };
     let told = launcher.tell_verdict(VerdictRequest { id, verdict }).await;
     told.map_err(|error| launcher_failed("tell how the move ended", error))
 }
