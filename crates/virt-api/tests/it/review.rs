@@ -67,7 +67,10 @@ fn a_handler_writes_about_guests_of_its_node_and_those_that_come_to_it() {
             judge(Kind::Guest, Operation::Update, &new, old, by)
         };
         assert!(write(&guest("node1", None)).is_ok());
-        assert!(write(&guest("node2", Some("node1"))).is_ok());
+        let coming = guest("node2", Some("node1"));
+        let address = with(coming.clone(), "/status/migrationState", "targetNodeAddress", json!("10.0.0.2"));
+        assert!(judge(Kind::Guest, Operation::Update, &address, &coming, by).is_ok());
+        assert_eq!(write(&coming).unwrap_err().code, 403, "only its move is this node's business");
         let refusal = write(&guest("node2", None)).unwrap_err();
         assert_eq!((refusal.code, refusal.reason), (403, "Forbidden"), "{}", refusal.message);
         let old = guest("node1", None);

@@ -33,6 +33,7 @@ pub use observe::{Guest, View};
 use crate::ControllerConfig;
 use crate::caches::{Caches, guest_key};
 use crate::migration::Started;
+use crate::vmi::owner_key;
 
 /// What the controller works with.
 pub struct EvacuationController {
@@ -81,6 +82,11 @@ fn feed(caches: &Caches, queue: &Queue<ObjectKey>) {
     caches
         .migrations
         .feed(queue, move |migration| all.vmis.get_key(&guest_key(migration)).and_then(|vmi| node_of(&vmi)));
+    // A guest waits for the pod that an earlier move left behind to go.
+    let all = caches.clone();
+    caches
+        .pods
+        .feed(queue, move |pod| owner_key(pod).and_then(|key| all.vmis.get_key(&key)).and_then(|vmi| node_of(&vmi)));
 }
 
 impl Controller for EvacuationController {

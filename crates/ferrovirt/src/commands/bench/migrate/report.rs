@@ -132,7 +132,7 @@ mod tests {
         let bare = [one(1000, 210), one(1100, 200), one(1200, 220)];
         let table = table(&ours, &bare);
         for line in [
-            "added by us, median                1.40 s",
+            "added by us, median                 1.40 s",
             "downtime, median                    250 ms        200 ms      1.25",
         ] {
             assert!(table.contains(line), "{table}");
