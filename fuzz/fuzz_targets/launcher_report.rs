@@ -35,6 +35,7 @@ fuzz_target!(|input: &[u8]| {
         pod: None,
         report: Some(report),
         reachable: true,
+        since_progress: None,
         node: "node1".to_owned(),
         now: jiff::Timestamp::UNIX_EPOCH,
     };
