@@ -13,7 +13,7 @@ use ferrovirt_testkit::component::Name;
 use ferrovirt_testkit::{Course, Kill, MoveDeed, NodeFate, Outcome, simulate};
 
 /// Seeds that are played with every change.
-const SEEDS: u64 = 1_000;
+const SEEDS: u64 = 200;
 /// Writes of ours for a whole move, from the request to the tidied up end; five of them are events.
 const WRITES: u64 = 16;
 

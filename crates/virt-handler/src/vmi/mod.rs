@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrovirt_api::VirtualMachineInstance;
+use ferrovirt_api::names::labels;
 use ferrovirt_api::vmi::{VirtualMachineInstancePhase as Phase, VirtualMachineInstanceStatus as Status};
 use ferrovirt_domain::NodeFacts;
 use ferrovirt_reconcile::controller::{Category, standard};
@@ -85,6 +86,8 @@ impl World {
         if let Some(name) = record::pod_on(vmi, &self.node) {
             return pods.into_iter().find(|pod| pod.metadata.name.as_deref() == Some(name));
         }
+        // A pod that was made for a move which the record does not name has nothing to do with the guest yet.
+        pods.retain(|pod| pod.metadata.labels.as_ref().is_none_or(|all| !all.contains_key(labels::MIGRATION_JOB)));
         pods.sort_by_key(|pod| {
             let ended = pod
                 .status
