@@ -61,6 +61,11 @@ counts() {
     | awk '{ passed += $1; failed += $3 } END { if (NR) print passed + 0 " passed, " failed + 0 " failed" }'
 }
 
+# Which tests failed, by cargo's and nextest's lines and those of our suites: the last lines of a long log should say it.
+failures() {
+  sed -n -e 's/^test \(.*\) \.\.\. FAILED$/\1/p' -e 's/^ *FAIL \[[^]]*\] *//p' -e 's/^FAILED  *\([^ ]*\).*/\1/p' "$1" | sort -u | sed 's/^/          /'
+}
+
 phase() { # phase NAME COMMAND…: status 3 means that it cannot be done here
   local name=$1 started=$SECONDS status
   shift
@@ -75,7 +80,11 @@ phase() { # phase NAME COMMAND…: status 3 means that it cannot be done here
   case $status in
     0) note ok "$name" $((SECONDS - started)) "$(counts "$work/log")" ;;
     3) note skipped "$name" $((SECONDS - started)) "$(tail -n 1 "$work/log")" ;;
-    *) note FAILED "$name" $((SECONDS - started)) "$(counts "$work/log")"; failed=1 ;;
+    *)
+      note FAILED "$name" $((SECONDS - started)) "$(counts "$work/log")"
+      report+=$(failures "$work/log")$'\n'
+      failed=1
+      ;;
   esac
   return "$status"
 }
