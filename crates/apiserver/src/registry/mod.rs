@@ -270,6 +270,8 @@ pub fn compare_versions(a: &str, b: &str) -> std::cmp::Ordering {
 /// The served resources, changed as CRDs come and go.
 pub struct Registry {
     current: RwLock<Arc<Snapshot>>,
+    /// The epoch of `current`, for those who wait for a change.
+    epoch: tokio::sync::watch::Sender<u64>,
 }
 
 impl Default for Registry {
@@ -278,7 +280,7 @@ impl Default for Registry {
         for resource in builtin::resources() {
             snapshot.insert(Arc::new(resource));
         }
-        Self { current: RwLock::new(Arc::new(snapshot)) }
+        Self { current: RwLock::new(Arc::new(snapshot)), epoch: tokio::sync::watch::Sender::new(0) }
     }
 }
 
@@ -286,6 +288,12 @@ impl Registry {
     /// What is served now.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.current.read().clone()
+    }
+
+    /// Waits until what is served fulfils a condition.
+    pub async fn until(&self, condition: impl Fn(&Snapshot) -> bool) {
+        // Never an error: the sender is here.
+        let _ = self.epoch.subscribe().wait_for(|_| condition(&self.current.read())).await;
     }
 
     /// Replaces everything that one CRD serves.
@@ -308,7 +316,10 @@ impl Registry {
         let mut next = (**current).clone();
         change(&mut next);
         next.epoch += 1;
+        let epoch = next.epoch;
         *current = Arc::new(next);
+        drop(current);
+        self.epoch.send_replace(epoch);
     }
 }
 

@@ -4,9 +4,11 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use ferrovirt_apiserver::cluster::{self, Config};
+use ferrovirt_apiserver::registry::Snapshot;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -87,10 +89,15 @@ fn free_address() -> SocketAddr {
     free.next().unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)))
 }
 
-/// The cluster knows Ferrovirt's kinds from the start.
+/// How long the server may take until it serves kinds that it knows.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The cluster knows Ferrovirt's kinds from the start: on return all of them are served.
 pub(crate) async fn install_crds(server: &Arc<ferrovirt_apiserver::server::Server>) -> anyhow::Result<()> {
     let crds = server.internal("apiextensions.k8s.io", "v1", "customresourcedefinitions", "ferrovirt")?;
+    let mut names = Vec::new();
     for crd in ferrovirt_api::crds::crds() {
+        names.extend(crd.metadata.name.clone());
         let wanted = serde_json::to_value(crd)?;
         let place =
             ferrovirt_apiserver::internal::Place::new("", wanted["metadata"]["name"].as_str().unwrap_or_default());
@@ -100,5 +107,18 @@ pub(crate) async fn install_crds(server: &Arc<ferrovirt_apiserver::server::Serve
             crds.change(&place, "", |crd| crd["spec"] = wanted["spec"].clone()).await?;
         }
     }
+    let all = server.registry.until(|served| names.iter().all(|name| is_served(name, served)));
+    if tokio::time::timeout(PATIENCE, all).await.is_err() {
+        let served = server.registry.snapshot();
+        let missing: Vec<_> = names.iter().filter(|name| !is_served(name, &served)).map(String::as_str).collect();
+        anyhow::bail!("these kinds are not served after {} s: {}", PATIENCE.as_secs(), missing.join(", "));
+    }
     Ok(())
+}
+
+/// The group that a CRD's name tells has its resource.
+fn is_served(crd: &str, served: &Snapshot) -> bool {
+    let (plural, group) = crd.split_once('.').unwrap_or((crd, ""));
+    let mut versions = served.groups().get(group).into_iter().flatten();
+    versions.any(|version| served.find(group, version, plural).is_some())
 }
