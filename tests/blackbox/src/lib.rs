@@ -9,6 +9,7 @@
 //! | `manifest` | objects of guests |
 //! | `migration` | a move of a guest, and how it ends |
 //! | `workload` | work that a guest does meanwhile, and the proof that nothing of it was lost |
+//! | `records` | what a guest has written to a disk, judged |
 //! | `console` | a login on a guest's serial console |
 //! | `machine` | what a guest could leave behind on this machine |
 //! | `program`, `terminal` | kubectl, virtctl: programs that users run, some of them only on a terminal |
@@ -21,6 +22,7 @@ pub mod machine;
 pub mod manifest;
 pub mod migration;
 pub mod program;
+pub mod records;
 pub mod scene;
 pub mod suite;
 pub mod terminal;

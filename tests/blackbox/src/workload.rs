@@ -15,7 +15,7 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 use crate::cluster::{SUBRESOURCES, wait};
 use crate::guest::Guest;
 use crate::manifest::Manifest;
-use crate::web;
+use crate::{records, web};
 
 /// The port of the guest's web server.
 const PORT: u16 = 80;
@@ -23,6 +23,8 @@ const PORT: u16 = 80;
 const START: u64 = 120;
 /// Until a guest that can be reached answers: the first connection may wait for its neighbours.
 const ANSWER: u64 = 20;
+/// For a whole disk of records, sent by an emulated guest that also works, on a busy machine.
+const READ: Duration = Duration::from_secs(60);
 
 /// How far a guest is, in its own words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -95,9 +97,17 @@ impl Guest {
 
     /// Reads back what is on a disk; every acknowledged record has to be there.
     pub async fn records(&self, disk: &str) -> Result<u64> {
-        let said = web::ask(&self.address().await?, PORT, &format!("/cgi-bin/check?{disk}")).await?;
-        let count = said.strip_prefix("records ").and_then(|count| count.trim().parse().ok());
-        count.with_context(|| format!("records on {disk} of guest {}: {said}", self.name))
+        self.read_records(disk).await
+    }
+
+    /// Reads back what another guest has left on a disk: so many records have to be there.
+    pub async fn records_of_another(&self, disk: &str, count: u64) -> Result<u64> {
+        self.read_records(&format!("{disk}+{count}")).await
+    }
+
+    async fn read_records(&self, query: &str) -> Result<u64> {
+        let sent = web::fetch(&self.address().await?, PORT, &format!("/cgi-bin/read?{query}"), READ).await?;
+        records::judge(&sent).with_context(|| format!("records of guest {} on {query}", self.name))
     }
 }
 
