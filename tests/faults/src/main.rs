@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `faults` | what is killed or cut, and how it is healed |
 //! | `trial` | one move with one fault, and the judgement afterwards |
+//! | `verdict` | when a move is settled, and how it ended |
 //! | `processes` | the processes of the local cluster, as the kernel knows them |
 //! | `watchdog` | never two copies that run |
 //!
@@ -17,11 +18,13 @@
 mod faults;
 mod processes;
 mod trial;
+mod verdict;
 mod watchdog;
 
+use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use blackbox::cluster::Cluster;
@@ -30,7 +33,8 @@ use blackbox::scene::Scene;
 use clap::Parser;
 
 use crate::faults::{Fault, Local};
-use crate::trial::Stage;
+use crate::trial::{Outcome, Stage};
+use crate::verdict::Verdict;
 
 /// Kills and cuts in the middle of live migrations and checks what is left.
 #[derive(Debug, Parser)]
@@ -87,31 +91,76 @@ async fn all(command: &Command, scene: &Scene, local: Local) -> Result<u32> {
         );
     }
     let mut stage = Stage::new(scene.clone(), local).await?;
-    let span = stage.measure().await?;
-    println!("a move takes {:.1} s", span.as_secs_f64());
-    let (mut passed, mut failed) = (0, 0);
+    println!("a move takes {:.1} s", stage.span().as_secs_f64());
+    let mut all = Score::default();
     for fault in faults {
+        let mut score = Score::default();
         for moment in 0..command.moments {
-            let delay = moment_of(span, moment, command.moments);
+            let delay = moment_of(stage.span(), moment, command.moments);
             let name = format!("{} after {:.2} s", fault.name(), delay.as_secs_f64());
+            let begin = Instant::now();
             match stage.trial(fault, delay).await {
                 Ok(outcome) => {
-                    passed += 1;
-                    println!("ok      {name}: {outcome}");
+                    score.count(&outcome);
+                    println!("ok      {name}: {outcome} ({:.0} s)", begin.elapsed().as_secs_f64());
                 }
                 Err(error) => {
-                    failed += 1;
+                    score.failed += 1;
                     println!("FAILED  {name}: {error:#}\n{}", scene.details().await);
                     if command.keep {
-                        return Ok(failed);
+                        return Ok(score.failed);
                     }
                     stage.renew().await?;
                 }
             }
         }
+        println!("note    {}: {score}", fault.name());
+        all.add(score);
     }
-    println!("{passed} passed, {failed} failed");
-    Ok(failed)
+    println!("{} passed, {} failed", all.passed(), all.failed);
+    Ok(all.failed)
+}
+
+/// How trials ended.
+#[derive(Debug, Default, Clone, Copy)]
+struct Score {
+    moved: u32,
+    stayed: u32,
+    lost: u32,
+    failed: u32,
+    /// Of those that passed: the move was over before its moment came.
+    too_late: u32,
+}
+
+impl Score {
+    fn count(&mut self, outcome: &Outcome) {
+        match outcome.verdict {
+            Verdict::Moved => self.moved += 1,
+            Verdict::Stayed => self.stayed += 1,
+            Verdict::Lost => self.lost += 1,
+        }
+        self.too_late += u32::from(!outcome.is_harmed);
+    }
+
+    fn add(&mut self, other: Self) {
+        self.moved += other.moved;
+        self.stayed += other.stayed;
+        self.lost += other.lost;
+        self.failed += other.failed;
+        self.too_late += other.too_late;
+    }
+
+    fn passed(&self) -> u32 {
+        self.moved + self.stayed + self.lost
+    }
+}
+
+impl fmt::Display for Score {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { moved, stayed, lost, failed, too_late } = self;
+        write!(f, "{} of {} were right: ", self.passed(), self.passed() + failed)?;
+        write!(f, "{moved} moved, {stayed} stayed, {lost} are lost and say why; for {too_late} it came after the move")
+    }
 }
 
 /// Moments spread evenly over a move, from its request to just after its usual end.

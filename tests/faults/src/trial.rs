@@ -1,5 +1,6 @@
 //! One move with one fault, and the judgement afterwards.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::faults::{Fault, Local, Victim};
 use crate::processes::launchers;
+use crate::verdict::{Verdict, verdict};
 use crate::watchdog::Watchdog;
 
 /// The guest's name.
@@ -24,11 +26,28 @@ const DISKS: [&str; 2] = ["vda", "vdc"];
 /// Long enough for whatever follows from a fault by itself: processes are started again, connections time out.
 const SETTLE: u64 = 240;
 
+/// How a trial ended that went as it should.
+pub(crate) struct Outcome {
+    pub(crate) verdict: Verdict,
+    words: String,
+    /// The move had not ended yet, and there was something to harm.
+    pub(crate) is_harmed: bool,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let note = if self.is_harmed { "" } else { "; it was over by then" };
+        write!(f, "{}{note}", self.words)
+    }
+}
+
 /// The guest that is moved, and what it is moved on.
 pub(crate) struct Stage {
     scene: Scene,
     local: Local,
     guest: Guest,
+    /// How long the last move took in which nothing went wrong.
+    span: Duration,
 }
 
 impl Stage {
@@ -37,18 +56,28 @@ impl Stage {
         local.heal()?;
         scene.create("persistentvolumeclaims", &shared_claim("shared", "64Mi")).await?;
         let guest = start(&scene).await?;
-        Ok(Self { scene, local, guest })
+        let mut stage = Self { scene, local, guest, span: Duration::ZERO };
+        // The first one to a node takes longer.
+        for _ in 0..2 {
+            stage.undisturbed().await.context("a move without a fault")?;
+        }
+        Ok(stage)
     }
 
-    /// How long a move takes when nothing goes wrong.
-    pub(crate) async fn measure(&self) -> Result<Duration> {
-        let mut longest = Duration::ZERO;
-        for _ in 0..2 {
-            let begin = Instant::now();
-            self.guest.moved().await.context("a move without a fault")?;
-            longest = longest.max(begin.elapsed());
+    /// How long a move takes when nothing goes wrong, on this machine and with what else it has to do now.
+    pub(crate) fn span(&self) -> Duration {
+        self.span
+    }
+
+    /// A move in which nothing goes wrong, and that leaves nothing behind.
+    async fn undisturbed(&mut self) -> Result<()> {
+        let begin = Instant::now();
+        self.guest.moved().await?;
+        self.span = begin.elapsed();
+        match self.alone().await? {
+            true => Ok(()),
+            false => bail!("the guest has failed"),
         }
-        Ok(longest)
     }
 
     /// Another guest instead of one that is gone or strange.
@@ -62,7 +91,7 @@ impl Stage {
     }
 
     /// One move with one fault after a time; says how it ended.
-    pub(crate) async fn trial(&mut self, fault: Fault, delay: Duration) -> Result<String> {
+    pub(crate) async fn trial(&mut self, fault: Fault, delay: Duration) -> Result<Outcome> {
         let count = self.guest.count().await?;
         let source = self.guest.node().await?;
         let target = self.local.nodes().find(|node| **node != source).context("no other node")?.clone();
@@ -72,71 +101,63 @@ impl Stage {
         let watchdog = Watchdog::new(&self.scene.namespace, NAME);
         let migration = self.guest.migrate().await?;
         tokio::time::sleep(delay).await;
-        let is_done = self.inflict(fault, &victim).await?;
+        let is_harmed = self.inflict(fault, &victim, &migration).await?;
         let outcome = self.outcome(&migration, count).await;
         self.local.heal()?;
         watchdog.judge()?;
-        let outcome = outcome?;
-        self.guest.moved().await.context("the move afterwards")?;
+        let (verdict, words) = outcome?;
+        // Another guest has taken the place of one that is lost, and begins to count anew.
+        let count = if verdict == Verdict::Lost { self.guest.count().await? } else { count };
+        self.undisturbed().await.context("the move afterwards")?;
         self.intact(count).await.context("after the move afterwards")?;
-        Ok(if is_done { outcome } else { format!("{outcome} (there was nothing left to harm)") })
+        Ok(Outcome { verdict, words, is_harmed })
     }
 
-    /// A victim that is not there yet is waited for, as long as it could come.
-    async fn inflict(&self, fault: Fault, victim: &Victim<'_>) -> Result<bool> {
-        let deadline = Instant::now() + Duration::from_secs(5);
-        loop {
+    /// A victim that is not there yet is waited for, as long as the move goes on. `false`: the move was over before.
+    async fn inflict(&self, fault: Fault, victim: &Victim<'_>, migration: &Migration) -> Result<bool> {
+        wait("something to harm, or the end of the move", SETTLE, || async {
+            let is_over = matches!(migration.phase().await?.as_str(), "Succeeded" | "Failed");
             let is_done = self.local.inflict(fault, victim).await?;
-            if is_done || Instant::now() > deadline {
-                return Ok(is_done);
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+            Ok((is_done || is_over).then_some(is_done && !is_over))
+        })
+        .await
     }
 
     /// Waits until everything has come to rest, and judges what is left.
-    async fn outcome(&mut self, migration: &Migration, count: Count) -> Result<String> {
+    async fn outcome(&mut self, migration: &Migration, count: Count) -> Result<(Verdict, String)> {
         wait_for_api(&self.scene).await?;
-        let phase = wait("the move to come to an end", SETTLE, || async {
-            // The API server may be killed between two looks.
-            let Ok(guest) = self.guest.get().await else { return Ok(None) };
-            if guest["status"]["phase"] == "Failed" {
-                return Ok(Some("lost".to_owned()));
-            }
-            let Ok(object) = migration.get().await else { return Ok(None) };
-            let phase = object.map_or("Failed".to_owned(), |object| {
-                object["status"]["phase"].as_str().unwrap_or_default().to_owned()
-            });
-            Ok(matches!(phase.as_str(), "Succeeded" | "Failed").then_some(phase))
+        let verdict = wait("the move to be settled", SETTLE, || async {
+            // The API server may be killed between two looks. The guest is looked at last: what a migration that has ended says, the
+            // guest's account of it says too by then.
+            let (Ok(object), Ok(guest)) = (migration.get().await, self.guest.get().await) else { return Ok(None) };
+            Ok(verdict(&guest, object.as_ref(), &migration.uid))
         })
         .await?;
-        if phase == "lost" || self.guest.phase().await? == "Failed" {
-            return self.lost(count).await;
-        }
-        let node = self.guest.node().await?;
-        let ended = migration.end(10).await?;
-        if !self.alone().await? {
-            return self.lost(count).await;
+        if verdict == Verdict::Lost || !self.alone().await? {
+            return Ok((Verdict::Lost, self.lost(count).await?));
         }
         self.intact(count).await?;
-        Ok(match phase.as_str() {
-            "Succeeded" => format!("it moved to {node}"),
-            _ => format!("it stayed on {node}: {}", ended.reason()),
-        })
+        let node = self.guest.node().await?;
+        let words = match verdict {
+            Verdict::Moved => format!("it moved to {node}"),
+            _ => format!("it stayed on {node}: {}", migration.end(10).await?.reason()),
+        };
+        Ok((verdict, words))
     }
 
-    /// Waits for exactly one QEMU, in one launcher's pod, and nothing else; `false`: the guest has failed meanwhile, as one that had
-    /// just moved does when its new launcher is killed.
+    /// Waits for exactly one QEMU, in one launcher's pod, on the guest's node, and nothing else; `false`: the guest has failed meanwhile,
+    /// as one that had just moved does when its new launcher is killed.
     async fn alone(&self) -> Result<bool> {
-        wait("one launcher, one QEMU and one pod to be left", 90, || async {
+        wait("one launcher, one QEMU and one pod to be left, on the guest's node", 90, || async {
             let (all, copies) = (launchers(&self.scene.namespace, NAME), qemus_of(&self.scene.namespace, NAME));
-            let (Ok(pods), Ok(phase)) = (self.guest.pods().await, self.guest.phase().await) else { return Ok(None) };
-            if phase == "Failed" {
+            let (Ok(pods), Ok(guest)) = (self.guest.pods().await, self.guest.get().await) else { return Ok(None) };
+            if guest["status"]["phase"] == "Failed" {
                 return Ok(Some(false));
             }
             let is_over = |pod: &&Value| matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-            let alive = pods.iter().filter(|pod| !is_over(pod)).count();
-            Ok((all.len() == 1 && copies.len() == 1 && alive == 1).then_some(true))
+            let alive: Vec<_> = pods.iter().filter(|pod| !is_over(pod)).collect();
+            let is_its = alive.len() == 1 && alive[0]["spec"]["nodeName"] == guest["status"]["nodeName"];
+            Ok((all.len() == 1 && copies.len() == 1 && is_its).then_some(true))
         })
         .await
     }
@@ -188,17 +209,13 @@ async fn check_shared(scene: &Scene, written: u64) -> Result<()> {
         Manifest::kernel("reader").volume("data", shared).user_data("#cloud-config\nruncmd: [\"serve 80\"]\n");
     let reader = scene.start(manifest.json()).await?;
     reader.running().await?;
-    let said = wait("somebody else to read the shared disk", 120, || async {
-        let address = reader.address().await?;
-        Ok(web::ask(&address, 80, &format!("/cgi-bin/check?vda+{written}")).await.ok())
+    wait("the guest that reads the shared disk to answer", 120, || async {
+        Ok(web::ask(&reader.address().await?, 80, "/cgi-bin/who").await.ok())
     })
     .await?;
+    reader.records_of_another("vda", written).await.context("the shared disk is not whole")?;
     reader.delete().await?;
-    reader.gone(60).await?;
-    match said == format!("records {written}") {
-        true => Ok(()),
-        false => bail!("the shared disk is not whole: {said}"),
-    }
+    reader.gone(60).await
 }
 
 /// The API server may have been killed.
