@@ -2,7 +2,8 @@
 # Builds the programs that judge our API server, from the versions that go.mod pins:
 #   build.sh                    etcd, kube-apiserver, kube-controller-manager and kubectl
 #   build.sh kubectl            only the named ones
-#   build.sh virtctl            KubeVirt's own virtctl, which is only built when it is named
+#   build.sh virtctl            only when they are named: KubeVirt's own virtctl, and what a node of Kubernetes needs
+#                               (kube-scheduler, kubelet, kube-proxy, containerd, containerd-shim-runc-v2, ctr, pause)
 # They go to ${FERROVIRT_CACHE:-~/.cache/ferrovirt}/reference/bin; what was built from the same versions is left alone.
 # Exit status 3: no Go that is new enough, and none can be installed. Callers may then skip what needs the reference.
 set -euo pipefail
@@ -12,6 +13,7 @@ cache=${FERROVIRT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ferrovirt}/reference
 bin=$cache/bin
 go_wanted=1.26.0
 programs=(etcd kubectl kube-apiserver kube-controller-manager)
+programs_of_nodes=(kube-scheduler kubelet kube-proxy containerd containerd-shim-runc-v2 ctr pause)
 kubevirt=v1.9.0
 
 say() { echo "reference: $*" >&2; }
@@ -21,9 +23,21 @@ package_of() {
   case $1 in
     virtctl) echo kubevirt.io/kubevirt/cmd/virtctl ;;
     etcd) echo go.etcd.io/etcd/server/v3 ;;
-    kubectl | kube-apiserver | kube-controller-manager) echo "k8s.io/kubernetes/cmd/$1" ;;
-    *) say "unknown program $1; there are: ${programs[*]} virtctl"; return 1 ;;
+    containerd | containerd-shim-runc-v2 | ctr) echo "github.com/containerd/containerd/v2/cmd/$1" ;;
+    kubectl | kubelet | kube-*) echo "k8s.io/kubernetes/cmd/$1" ;;
+    pause) echo ferrovirt.test/reference/pause ;;
   esac
+}
+module_of() { # the folder of the go.mod that pins it
+  case $1 in
+    containerd | containerd-shim-runc-v2 | ctr) echo "$here/containerd" ;;
+    *) echo "$here" ;;
+  esac
+}
+known() { # known PROGRAM
+  [[ " ${programs[*]} ${programs_of_nodes[*]} virtctl " = *" $1 "* ]] && return
+  say "unknown program $1; there are: ${programs[*]} ${programs_of_nodes[*]} virtctl"
+  return 1
 }
 
 # at_least VERSION MINIMUM, both as 1.26.0 or 1.26
@@ -62,7 +76,7 @@ find_go() { # prints a go that can build our go.mod
     [ "$(id -u)" = 0 ] || no_go "Go is needed to build Kubernetes: run as root, or install Go 1.21 or newer (apt-get install golang-go will do)"
     say "apt-get install golang-go (to fetch the Go that builds Kubernetes)"
     { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends golang-go ca-certificates; } >&2 \
-      || no_go "Go could not be installed"
+      || no_go "Go could not be installed; install Go 1.21 or newer from https://go.dev/dl and run this again"
     old=$(command -v go)
     if at_least "$(version_of "$old")" 1.21; then echo "$old"; return; fi
   fi
@@ -83,15 +97,25 @@ version_flags() {
 stamp_of() { # stamp_of PROGRAM: what it is built from
   case $1 in
     virtctl) echo "$kubevirt" ;;
-    *) cat "$here/go.mod" "$here/go.sum" | sha256sum | cut -c1-16 ;;
+    pause) sha256sum <"$here/pause/main.go" | cut -c1-16 ;;
+    *) cat "$(module_of "$1")"/go.{mod,sum} | sha256sum | cut -c1-16 ;;
   esac
 }
 
-# A workspace, root or flags that the user has set must not leak in.
-clean_go() { GOROOT='' GOWORK=off GOFLAGS='' GOTOOLCHAIN=auto CGO_ENABLED=0 "$@"; }
+# A workspace, root or flags that the user has set must not leak in, nor our lock out to what survives us.
+clean_go() { GOROOT='' GOWORK=off GOFLAGS='' GOTOOLCHAIN=auto CGO_ENABLED=0 "$@" 9>&-; }
 
-build_kubernetes() { # build_kubernetes GO PROGRAM OUTPUT
-  cd "$here" && clean_go "$1" build -mod=readonly -buildvcs=false -trimpath -ldflags "$(version_flags)" -o "$3" "$(package_of "$2")"
+# Naming all packages first fetches their modules and nothing else, so that one knows what has failed.
+fetch_modules() { # fetch_modules GO PROGRAM
+  cd "$(module_of "$2")"
+  clean_go "$1" list -mod=readonly -deps "$(package_of "$2")" >/dev/null && return
+  say "the Go modules of $2 cannot be fetched: is the module proxy, $(clean_go "$1" env GOPROXY), within reach? (GOPROXY=https://… names another)"
+  return 1
+}
+
+build_pinned() { # build_pinned GO PROGRAM OUTPUT
+  fetch_modules "$1" "$2"
+  clean_go "$1" build -mod=readonly -buildvcs=false -trimpath -ldflags "$(version_flags)" -o "$3" "$(package_of "$2")"
 }
 
 # KubeVirt's module replaces two of its dependencies by folders that its zip does not contain; the same are published as modules.
@@ -100,7 +124,7 @@ build_kubernetes() { # build_kubernetes GO PROGRAM OUTPUT
 build_virtctl() { # build_virtctl GO PROGRAM OUTPUT
   local source=$cache/kubevirt-$kubevirt found module
   found=$(cd / && clean_go "$1" mod download -json "kubevirt.io/kubevirt@$kubevirt" | sed -n 's/^[[:space:]]*"Dir": "\(.*\)".*/\1/p')
-  [ -n "$found" ] || { say "kubevirt.io/kubevirt@$kubevirt cannot be fetched"; return 1; }
+  [ -n "$found" ] || { say "kubevirt.io/kubevirt@$kubevirt cannot be fetched; is the module proxy, $(clean_go "$1" env GOPROXY), within reach?"; return 1; }
   rm -rf "$source"
   cp -r --no-preserve=mode "$found" "$source"
   cd "$source"
@@ -119,21 +143,23 @@ build_virtctl() { # build_virtctl GO PROGRAM OUTPUT
 main() {
   local wanted=("$@") program go='' started missing=()
   [ $# -gt 0 ] || wanted=("${programs[@]}")
+  mkdir -p "$bin"
+  exec 9>"$bin/.lock"
+  flock --nonblock 9 || { say "waiting for another build"; flock 9; }
   for program in "${wanted[@]}"; do
-    package_of "$program" >/dev/null
+    known "$program"
     [ -x "$bin/$program" ] && [ "$(cat "$bin/.$program.stamp" 2>/dev/null)" = "$(stamp_of "$program")" ] || missing+=("$program")
   done
   [ ${#missing[@]} -gt 0 ] || { say "${wanted[*]}: built already, in $bin"; return; }
 
   go=$(find_go)
   say "building ${missing[*]} with $(version_of "$go") (minutes the first time, and about 5 GB of Go caches)"
-  mkdir -p "$bin"
   for program in "${missing[@]}"; do
     started=$SECONDS
     say "building $program …"
     case $program in
       virtctl) (build_virtctl "$go" "$program" "$bin/.$program.new") ;;
-      *) (build_kubernetes "$go" "$program" "$bin/.$program.new") ;;
+      *) (build_pinned "$go" "$program" "$bin/.$program.new") ;;
     esac
     mv "$bin/.$program.new" "$bin/$program"
     stamp_of "$program" >"$bin/.$program.stamp"
