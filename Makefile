@@ -11,7 +11,7 @@ export PATH := $(PATH):$(if $(CARGO_HOME),$(CARGO_HOME),$(HOME)/.cargo)/bin
 FERROVIRT := target/release/ferrovirt
 FUZZ_SECONDS := 60
 
-.PHONY: help run stop build test test-unit test-api test-kubectl test-guests test-moves reference-up reference-down fuzz lint fmt clean
+.PHONY: help run stop build test test-unit test-api test-kubectl test-guests test-moves reference-up reference-down kube-up kube-down fuzz lint fmt clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name what; do printf '  make %-15s %s\n' "$$name" "$$what"; done
@@ -53,6 +53,12 @@ reference-up: ## Build and start a real etcd, kube-apiserver and controller mana
 
 reference-down: ## Stop the reference and remove its state
 	@tests/reference/reference.sh down
+
+kube-up: ## Build and start a real Kubernetes with two nodes on this machine, and print its kubeconfig (needs root)
+	@tests/kubernetes/cluster.sh up
+
+kube-down: ## Stop that Kubernetes and remove all of it but the programs
+	@tests/kubernetes/cluster.sh down
 
 fuzz: ## Every fuzz target for a minute (FUZZ_SECONDS=60); needs a nightly compiler, which is installed where it is missing
 	@scripts/setup.sh build

@@ -5,6 +5,7 @@
 #   setup.sh lint        and the checks of `make lint`
 #   setup.sh test        and the tests
 #   setup.sh reference   what the reference cluster needs besides Go, which tests/reference/build.sh looks after
+#   setup.sh kubernetes  what a Kubernetes with nodes needs besides
 # Packages are installed on Debian and Ubuntu as root; elsewhere this says what to install, and fails.
 set -euo pipefail
 
@@ -57,6 +58,18 @@ needs_of_tests() {
   need python3-venv "the foreign client's own environment" python3 -c 'import venv, ensurepip'
 }
 needs_of_reference() { need openssl "the reference cluster's certificates" openssl version; }
+needs_of_kubernetes() {
+  need runc "runs containers" program runc
+  need containernetworking-plugins "the pods' network" test -x /usr/lib/cni/bridge
+  need iproute2 "the nodes' network" program ip
+  need nftables "Services" program nft
+  need busybox-static "an image to test with" program busybox
+  need util-linux "the nodes' namespaces" program nsenter
+  need mount "the nodes' file systems" program mount
+  need procps "finds the nodes' processes" program pgrep
+  need hostname "the nodes' names" program hostname
+  need python3 "a webhook to test with" test -x /usr/bin/python3
+}
 
 needs_of_lint() {
   local component
@@ -89,6 +102,7 @@ case $purpose in
   guests) needs_of_guests; needs_of_guest_image ;;
   test) needs_of_rust; needs_of_guests; needs_of_guest_image; needs_of_tests; needs_of_reference ;;
   reference) needs_of_reference ;;
-  *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  kubernetes) needs_of_reference; needs_of_kubernetes ;;
+  *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 install
