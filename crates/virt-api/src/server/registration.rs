@@ -57,6 +57,10 @@ impl Service {
             "clientConfig": {"service": service, "caBundle": self.ca_bundle},
             "rules": rules,
         });
+        if hook.subject == Subject::Of(Kind::Installation) {
+            // Whatever happens to virt-api, the installation can be repaired and removed.
+            out["failurePolicy"] = "Ignore".into();
+        }
         if hook.subject == Subject::Eviction {
             // Guests are marked, but not in a dry run.
             out["sideEffects"] = "NoneOnDryRun".into();
