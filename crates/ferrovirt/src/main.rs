@@ -42,6 +42,12 @@ enum Command {
     ///
     /// The local cluster has both inside of its API server and needs no process for them.
     Api(commands::api::Args),
+    /// Run virt-controller for a Kubernetes cluster: machines become guests, and guests become pods.
+    ///
+    /// Of several, the one that holds the lease works. The local cluster has it inside of its control plane.
+    Controller(commands::controller::Args),
+    /// Print what installs Ferrovirt on a Kubernetes cluster, ready for `kubectl apply -f -`.
+    Manifests(commands::manifests::Args),
     /// Run one node of the local cluster in the foreground: the node runtime and virt-handler.
     ///
     /// `up` does this in the background. Guests go on when it ends, and it finds them again when it starts.
@@ -78,6 +84,8 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Crds(args) => commands::crds::run(&args),
         Command::Serve(args) => commands::serve::run(&args),
         Command::Api(args) => commands::api::run(&args),
+        Command::Controller(args) => commands::controller::run(&args),
+        Command::Manifests(args) => commands::manifests::run(&args),
         Command::Node(args) => commands::node::run(&args),
         Command::Supervise(args) => commands::supervise::run(&args),
         Command::Demo(args) => commands::demo::run(&args),

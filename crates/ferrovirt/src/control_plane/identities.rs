@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use anyhow::Context;
 use ferrovirt_apiserver::auth::kubeconfig::{kubeconfig_yaml, write_private};
 use ferrovirt_apiserver::server::Server;
+use ferrovirt_install::rules;
 use ferrovirt_virt_api::HANDLER_GROUP;
 use serde_json::{Value, json};
 
@@ -33,8 +34,8 @@ pub(super) async fn install(server: &Arc<Server>) -> anyhow::Result<()> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kubevirt"}});
     ensure(server, "", "v1", "namespaces", namespace).await?;
     for (name, subject, rules) in [
-        ("kubevirt-controller", VIRT_CONTROLLER, controller_rules()),
-        ("kubevirt-handler", VIRT_HANDLER, handler_rules()),
+        ("kubevirt-controller", VIRT_CONTROLLER, rules::controller_cluster()),
+        ("kubevirt-handler", VIRT_HANDLER, rules::handler_cluster()),
     ] {
         let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules});
         ensure(server, "rbac.authorization.k8s.io", "v1", "clusterroles", role).await?;
@@ -63,41 +64,6 @@ pub(super) async fn ensure(
     object: Value,
 ) -> anyhow::Result<()> {
     Ok(server.internal(group, version, resource, "ferrovirt")?.ensure(object).await?)
-}
-
-fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
-    json!({"apiGroups": groups, "resources": resources, "verbs": verbs})
-}
-
-const READ: &[&str] = &["get", "list", "watch"];
-const EVENTS: &[&str] = &["create", "patch", "update"];
-
-fn controller_rules() -> Value {
-    json!([
-        rule(&["kubevirt.io"], &["*"], &["*"]),
-        rule(&["migrations.kubevirt.io"], &["*"], &["*"]),
-        rule(&["apps"], &["controllerrevisions"], &["get", "list", "watch", "create", "delete"]),
-        rule(&["cdi.kubevirt.io"], &["datavolumes"], &["get", "list", "watch", "create"]),
-        rule(&["apiextensions.k8s.io"], &["customresourcedefinitions"], READ),
-        rule(&[""], &["pods"], &["get", "list", "watch", "create", "delete", "patch", "update"]),
-        rule(&[""], &["pods/finalizers", "pods/status"], &["patch", "update"]),
-        rule(&[""], &["persistentvolumeclaims", "nodes", "namespaces", "resourcequotas"], READ),
-        rule(&[""], &["nodes"], &["patch"]),
-        rule(&["policy"], &["poddisruptionbudgets"], &["get", "list", "watch", "delete"]),
-        rule(&["storage.k8s.io"], &["storageclasses"], READ),
-        rule(&["", "events.k8s.io"], &["events"], EVENTS),
-        rule(&["coordination.k8s.io"], &["leases"], &["get", "create", "update"]),
-    ])
-}
-
-fn handler_rules() -> Value {
-    json!([
-        rule(&["kubevirt.io"], &["virtualmachineinstances"], &["get", "list", "watch", "update", "patch"]),
-        rule(&["kubevirt.io"], &["kubevirts"], READ),
-        rule(&[""], &["pods"], READ),
-        rule(&[""], &["nodes"], &["get", "list", "watch", "patch"]),
-        rule(&["", "events.k8s.io"], &["events"], EVENTS),
-    ])
 }
 
 /// Writes the kubeconfigs of one node.
