@@ -109,7 +109,7 @@ vm_suite() { # vm_suite VIRTCTL [ARGUMENT…]
 migration_suite() {
   "$target/migration-suite" --kubeconfig "$work/cluster/kubeconfig" --kubectl "$bin/kubectl" --virtctl "$target/virtctl" --patience 600
 }
-# FERROVIRT_FAULT_MOMENTS=20 is the whole of it.
+# Three moments of each fault; FERROVIRT_FAULT_MOMENTS=20 is the whole of it.
 move_faults() { "$target/fault-suite" --state "$work/cluster"; }
 faults() { tests/faults/run.sh "$target/ferrovirt" "$work/cluster" "$bin/kubectl"; }
 foreign_client() { tests/foreign/run.sh "$target/ferrovirt"; }
@@ -151,8 +151,7 @@ moves() {
   phase "build kubectl" tests/reference/build.sh kubectl || return
   if phase "start a cluster with two nodes" start_cluster 2; then
     phase "live migration" migration_suite
-    # Not with everything else yet: two of its 24 trials are not understood.
-    [ "$what" != moves ] || phase "faults in live migration" move_faults
+    phase "faults in live migration" move_faults
   fi
   phase "stop the cluster with two nodes" stop_cluster
 }
