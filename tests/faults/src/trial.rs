@@ -171,15 +171,21 @@ impl Stage {
         Ok(())
     }
 
-    /// No copy is left: the object has to say so and why, and the shared disk has to be whole. Another guest takes its place.
+    /// Why the guest has ended, in the words of the event about that.
+    async fn reason(&self) -> Result<Option<String>> {
+        let events = self.scene.cluster.get(&self.scene.path("/api/v1", "events")).await?;
+        let is_about_its_end = |event: &&Value| {
+            event["involvedObject"]["uid"] == self.guest.uid.as_str()
+                && event["reason"] == "Stopped"
+                && event["type"] == "Warning"
+        };
+        let told = events["items"].as_array().into_iter().flatten().find(is_about_its_end);
+        Ok(told.and_then(|event| event["message"].as_str()).map(str::to_owned))
+    }
+
+    /// No copy is left: the object has to say so, an event has to say why, and the shared disk has to be whole. Another guest takes its place.
     async fn lost(&mut self, count: Count) -> Result<String> {
-        let object = self.guest.get().await?;
-        let state = &object["status"]["migrationState"];
-        let told = state["failureReason"].as_str().or_else(|| object["status"]["reason"].as_str());
-        let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
-        let told =
-            told.or_else(|| conditions.filter(|one| one["status"] == "False").find_map(|one| one["message"].as_str()));
-        let told = told.map(str::to_owned).context("the guest has failed, and nothing says why")?;
+        let told = wait("an event that says why the guest has failed", 20, || self.reason()).await?;
         wait("no QEMU to be left", 60, || async { Ok(qemus_of(&self.scene.namespace, NAME).is_empty().then_some(())) })
             .await?;
         self.local.heal()?;
