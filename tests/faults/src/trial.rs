@@ -23,6 +23,8 @@ use crate::watchdog::Watchdog;
 const NAME: &str = "worker";
 /// Its disk that is shared by the nodes, and the one that is copied.
 const DISKS: [&str; 2] = ["vda", "vdc"];
+/// So many records take seconds to be read from an emulated guest, four times in a trial: a new guest is sooner there.
+const MANY: u64 = 5000;
 /// Long enough for whatever follows from a fault by itself: processes are started again, connections time out.
 const SETTLE: u64 = 240;
 
@@ -46,6 +48,10 @@ pub(crate) struct Stage {
     scene: Scene,
     local: Local,
     guest: Guest,
+    /// The claim of its shared disk. Each guest has another: what an earlier one wrote looks like its own records.
+    claim: String,
+    /// How many there were.
+    guests: u32,
     /// How long the last move took in which nothing went wrong.
     span: Duration,
 }
@@ -54,9 +60,8 @@ impl Stage {
     pub(crate) async fn new(scene: Scene, local: Local) -> Result<Self> {
         // From a run that was interrupted.
         local.heal()?;
-        scene.create("persistentvolumeclaims", &shared_claim("shared", "64Mi")).await?;
-        let guest = start(&scene).await?;
-        let mut stage = Self { scene, local, guest, span: Duration::ZERO };
+        let (guest, claim) = start(&scene, 1).await?;
+        let mut stage = Self { scene, local, guest, claim, guests: 1, span: Duration::ZERO };
         // The first one to a node takes longer.
         for _ in 0..2 {
             stage.undisturbed().await.context("a move without a fault")?;
@@ -86,12 +91,20 @@ impl Stage {
         wait_for_api(&self.scene).await?;
         self.guest.delete().await?;
         self.guest.gone(120).await?;
-        self.guest = start(&self.scene).await?;
+        self.another().await
+    }
+
+    async fn another(&mut self) -> Result<()> {
+        self.guests += 1;
+        (self.guest, self.claim) = start(&self.scene, self.guests).await?;
         Ok(())
     }
 
     /// One move with one fault after a time; says how it ended.
     pub(crate) async fn trial(&mut self, fault: Fault, delay: Duration) -> Result<Outcome> {
+        if self.guest.count().await?.written > MANY {
+            self.renew().await?;
+        }
         let count = self.guest.count().await?;
         let source = self.guest.node().await?;
         let target = self.local.nodes().find(|node| **node != source).context("no other node")?.clone();
@@ -191,26 +204,28 @@ impl Stage {
         self.local.heal()?;
         self.guest.delete().await?;
         self.guest.gone(120).await?;
-        check_shared(&self.scene, count.written).await?;
-        self.guest = start(&self.scene).await?;
+        check_shared(&self.scene, &self.claim, count.written).await?;
+        self.another().await?;
         Ok(format!("it is lost: {told}"))
     }
 }
 
-/// A guest that writes to both disks.
-async fn start(scene: &Scene) -> Result<Guest> {
-    let shared = json!({"persistentVolumeClaim": {"claimName": "shared"}});
+/// A guest that writes to both disks, and the claim of the shared one.
+async fn start(scene: &Scene, number: u32) -> Result<(Guest, String)> {
+    let claim = format!("shared-{number}");
+    scene.create("persistentvolumeclaims", &shared_claim(&claim, "64Mi")).await?;
+    let shared = json!({"persistentVolumeClaim": {"claimName": claim}});
     let manifest = Manifest::working(NAME, shared, &["write-records /dev/vdc &"])
         .volume("scratch", json!({"emptyDisk": {"capacity": "16Mi"}}));
     let guest = scene.start(manifest.json()).await?;
     guest.working().await?;
     guest.condition("LiveMigratable", "True", 30).await?;
-    Ok(guest)
+    Ok((guest, claim))
 }
 
 /// Somebody else reads what is on the shared disk.
-async fn check_shared(scene: &Scene, written: u64) -> Result<()> {
-    let shared = json!({"persistentVolumeClaim": {"claimName": "shared"}});
+async fn check_shared(scene: &Scene, claim: &str, written: u64) -> Result<()> {
+    let shared = json!({"persistentVolumeClaim": {"claimName": claim}});
     let manifest =
         Manifest::kernel("reader").volume("data", shared).user_data("#cloud-config\nruncmd: [\"serve 80\"]\n");
     let reader = scene.start(manifest.json()).await?;
