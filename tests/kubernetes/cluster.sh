@@ -162,7 +162,7 @@ down() {
   for node in "${nodes[@]}"; do step "stopping $node" stop_node "$node"; done
   step "stopping the control plane" stop_control_plane
   stop switch
-  for pid in $(pgrep --full -- "^$bin/[a-z-]+ .*$dir/"); do kill -9 "$pid"; done
+  for pid in $(pgrep --full -- "^$bin/[a-z-]+ .*$dir/"); do kill -9 "$pid" 2>/dev/null || true; done
   for node in "${nodes[@]}"; do remove_cgroups "$node"; done
   if [ "$(readlink $volumes)" = "$dir/volumes" ]; then rm $volumes; fi
   # The kernel takes a network's last traces away a moment after its last process.

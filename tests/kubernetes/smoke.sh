@@ -151,7 +151,7 @@ faults() {
 
 # What a cluster could leave on the machine: lines to compare.
 traces() {
-  pgrep --list-full --full -- "$bin/" || true
+  pgrep --list-full --full -- "$work/|^$bin/(containerd|kubelet|kube-proxy)" || true
   ip -oneline link | cut -d: -f2 | sed 's/@.*//; s/^/link/'
   ip route | sed 's/^/route /'
   ip netns | sed 's/^/netns /'
