@@ -171,6 +171,9 @@ pub struct MigrationReport {
     /// How far it is; changes about once a second while memory is sent.
     #[serde(default)]
     pub progress: Option<Progress>,
+    /// Why a source in doubt has no answer, for people; unset while an answer can be expected.
+    #[serde(default)]
+    pub doubt: Option<String>,
 }
 
 /// Where a move is.

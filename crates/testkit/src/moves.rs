@@ -68,7 +68,7 @@ impl Move {
             Side::Source(machine) => Stage::Source(machine.stage().clone()),
             Side::Target(machine) => Stage::Target(machine.stage().clone()),
         };
-        MigrationReport { id: self.id.clone(), stage, mode: Mode::default(), progress: None }
+        MigrationReport { id: self.id.clone(), stage, mode: Mode::default(), progress: None, doubt: None }
     }
 }
 

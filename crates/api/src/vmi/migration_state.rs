@@ -118,8 +118,13 @@ pub struct MigrationProgress {
     pub remaining_seconds: Option<i64>,
     /// How long the guest stood still, in milliseconds, once it has moved.
     pub downtime_ms: Option<i64>,
-    /// What to know about it: that it does not converge, and what is done about it.
+    /// What to know about it: that it does not converge, and what is done about it; or that the source is in doubt.
     pub message: Option<String>,
+}
+
+impl MigrationProgress {
+    /// How the message of a source begins that has told the target to run the guest and has no answer.
+    pub const IN_DOUBT: &'static str = "in doubt";
 }
 
 /// The source's part of a move.

@@ -23,6 +23,23 @@ pub(crate) fn show(state: &mut MigrationState, report: &MigrationReport, due: bo
     }
 }
 
+/// Says that the target was told to run the guest, and that nobody here knows whether it does; no longer, once there is no doubt.
+pub(crate) fn show_doubt(state: &mut MigrationState, why: Option<&str>) {
+    let name = |node: &Option<String>| node.clone().unwrap_or_else(|| "another node".to_owned());
+    let (source, target) = (name(&state.source_node), name(&state.target_node));
+    let doubt = why.map(|why| {
+        format!(
+            "{}: {source} has told {target} to run the guest, and has no answer ({}); the guest stands still at {source} until it knows",
+            MigrationProgress::IN_DOUBT,
+            shortened(why)
+        )
+    });
+    let said = state.progress.as_ref().and_then(|progress| progress.message.as_deref());
+    if doubt.is_some() || said.is_some_and(|said| said.starts_with(MigrationProgress::IN_DOUBT)) {
+        state.progress.get_or_insert_default().message = doubt;
+    }
+}
+
 /// Takes over what the target knows at the end: all that was sent, and how long the guest stood still.
 pub(crate) fn show_last(state: &mut MigrationState, report: &MigrationReport) {
     if let Some(progress) = &report.progress {
@@ -65,9 +82,13 @@ fn shown(progress: &Progress, before: u32) -> MigrationProgress {
         allowed_downtime_ms: amount(progress.allowed_downtime_ms),
         remaining_seconds: progress.remaining_ms.and_then(|left| amount(left.div_ceil(1000))),
         downtime_ms: progress.downtime_ms.and_then(amount),
-        // It comes from a launcher: for people, and no longer than they read.
-        message: progress.note.as_ref().map(|note| note.chars().take(500).collect()),
+        message: progress.note.as_deref().map(shortened),
     }
+}
+
+/// Words of a launcher: for people, and no longer than they read.
+fn shortened(words: &str) -> String {
+    words.chars().take(500).collect()
 }
 
 fn percent(progress: &Progress) -> u32 {
@@ -86,7 +107,7 @@ mod tests {
     fn report(total: u64, left: u64) -> MigrationReport {
         let progress = Progress { total_bytes: total, remaining_bytes: left, ..Progress::default() };
         let stage = Stage::Source(SourceStage::Copying);
-        MigrationReport { id: "m".into(), stage, mode: Mode::PreCopy, progress: Some(progress) }
+        MigrationReport { id: "m".into(), stage, mode: Mode::PreCopy, progress: Some(progress), doubt: None }
     }
 
     #[test]
@@ -112,6 +133,26 @@ mod tests {
         last.progress.as_mut().unwrap().downtime_ms = Some(36);
         conclude(&mut state, Some(&last));
         assert_eq!(state.progress, Some(shown), "once");
+    }
+
+    #[test]
+    fn a_doubt_is_told_with_its_reason_until_it_is_over() {
+        let mut state = MigrationState {
+            source_node: Some("node1".into()),
+            target_node: Some("node2".into()),
+            ..MigrationState::default()
+        };
+        show_doubt(&mut state, None);
+        assert_eq!(state.progress, None, "nothing to take back");
+        show_doubt(&mut state, Some("the connection to the target was lost"));
+        let said = state.progress.clone().unwrap().message.unwrap();
+        assert!(said.starts_with("in doubt: node1 has told node2 to run the guest"), "{said}");
+        assert!(said.contains("(the connection to the target was lost)"), "{said}");
+        show_doubt(&mut state, None);
+        assert_eq!(state.progress.as_ref().unwrap().message, None);
+        state.progress.as_mut().unwrap().message = Some("memory changes faster than it is sent".into());
+        show_doubt(&mut state, None);
+        assert!(state.progress.unwrap().message.is_some(), "another note stays");
     }
 
     #[test]

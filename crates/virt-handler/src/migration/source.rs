@@ -71,7 +71,13 @@ fn follow(
 ) -> Decision {
     let now = Time(view.now);
     match order {
-        SourceOrder::Nothing if stage == Some(&SourceStage::Doubtful) => plan = plan.then(Action::Carry),
+        SourceOrder::Nothing if stage == Some(&SourceStage::Doubtful) => {
+            plan = plan.then(Action::Carry);
+            let heard = view.report.as_ref().and_then(|report| report.migration.as_ref());
+            if let Some(why) = heard.and_then(|heard| heard.doubt.as_deref()) {
+                edit(&mut plan, view, |state| progress::show_doubt(state, Some(why)));
+            }
+        }
         SourceOrder::Nothing => {}
         SourceOrder::Begin => {
             plan = plan.then(Action::BeginMove);
@@ -119,6 +125,7 @@ fn edit(plan: &mut Decision, view: &View, change: impl FnOnce(&mut MigrationStat
 /// The move failed and the guest is, or ended, here.
 fn fail(state: &mut MigrationState, reason: &str, now: Time) {
     state.failed = true;
+    progress::show_doubt(state, None);
     state.failure_reason.get_or_insert_with(|| reason.to_owned());
     state.end_timestamp.get_or_insert(now);
     if state.abort_requested {

@@ -56,6 +56,7 @@ fn report(state: DomainState, stage: Option<SourceStage>) -> DomainReport {
         stage: Stage::Source(stage),
         mode: Mode::PreCopy,
         progress: Some(Progress { total_bytes: 100, remaining_bytes: 60, ..Progress::default() }),
+        doubt: None,
     });
     DomainReport { uid: Some("1-2-3".into()), state, migration, ..DomainReport::default() }
 }
@@ -165,6 +166,22 @@ fn a_launcher_in_doubt_is_told_what_the_object_says() {
         state("sourceMayResume", json!(true))(vmi);
     };
     assert_eq!(verdict(&resumed), [Action::TellVerdict("m".into(), Verdict::Never)]);
+}
+
+#[test]
+fn a_doubt_that_lasts_is_told_and_taken_back_when_it_ends() {
+    let mut doubtful = view(vmi(|_| {}), Some(SourceStage::Doubtful));
+    assert_eq!(after(&doubtful), None, "every move passes this stage");
+    let migration = doubtful.report.as_mut().unwrap().migration.as_mut().unwrap();
+    migration.doubt = Some("the connection to the target was lost".into());
+    let plan = judge(&doubtful);
+    assert_eq!(plan.actions, [Action::Carry]);
+    let status = plan.status.unwrap();
+    let said = status.migration_state.as_ref().unwrap().progress.clone().unwrap().message.unwrap();
+    assert!(said.starts_with("in doubt: node1 has told node2"), "{said}");
+    let mut stayed = view(vmi(|_| {}), Some(SourceStage::Over(Outcome::Stayed("never ran".into()))));
+    Arc::get_mut(&mut stayed.vmi).unwrap().status = Some(status);
+    assert_eq!(state_after(&stayed).progress.unwrap().message, None);
 }
 
 #[test]

@@ -125,6 +125,7 @@ fn announce(state: &mut MigrationState, (address, port): (IpAddr, u16)) {
 
 fn fail(state: &mut MigrationState, reason: &str, source_may_resume: bool, now: Timestamp) {
     state.failed = true;
+    progress::show_doubt(state, None);
     state.failure_reason = Some(reason.to_owned());
     state.source_may_resume = source_may_resume;
     state.end_timestamp = Some(Time(now));
@@ -166,6 +167,7 @@ fn taken_over(view: &View) -> VirtualMachineInstance {
 /// It has moved, whatever was written meanwhile.
 fn complete(state: &mut MigrationState, now: Timestamp) {
     let now = Time(now);
+    progress::show_doubt(state, None);
     (state.completed, state.failed, state.source_may_resume, state.failure_reason) = (true, false, false, None);
     state.end_timestamp = Some(now.clone());
     state.target_node_domain_detected = true;

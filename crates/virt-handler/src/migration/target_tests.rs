@@ -41,7 +41,7 @@ fn aborted(value: &mut Value) {
 }
 
 fn move_report(stage: TargetStage) -> MigrationReport {
-    MigrationReport { id: "m".into(), stage: Stage::Target(stage), mode: Mode::PreCopy, progress: None }
+    MigrationReport { id: "m".into(), stage: Stage::Target(stage), mode: Mode::PreCopy, progress: None, doubt: None }
 }
 
 fn pod(ended: Option<FinalWords>) -> Pod {

@@ -150,7 +150,7 @@ impl Moves {
     fn stay(&self, id: String, reason: String) {
         if !self.guest.is_leaving() {
             let stage = Stage::Source(Source::called_off(reason).stage().clone());
-            self.guest.set_move(MigrationReport { id, stage, mode: Mode::default(), progress: None });
+            self.guest.set_move(MigrationReport { id, stage, mode: Mode::default(), progress: None, doubt: None });
         }
     }
 

@@ -30,6 +30,8 @@ use crate::life::Life;
 const RETRY: Duration = Duration::from_millis(500);
 /// Between links of a source in doubt.
 const LINK_PAUSE: Duration = Duration::from_secs(1);
+/// How long a target that was told to run the guest may take before its silence is told. It needs moments; the storage below it can be slow.
+const ANSWER: Duration = Duration::from_secs(5);
 /// libvirt compresses memory on several connections from this version on.
 const COMPRESSION_SINCE: u64 = 9_001_000;
 
@@ -46,6 +48,8 @@ pub enum Event {
     Link(Heard),
     /// The monitor.
     Monitor(Told),
+    /// The target was told to run the guest some time ago.
+    Overdue,
 }
 
 impl From<Heard> for Event {
@@ -88,6 +92,7 @@ impl Outgoing {
             copy: None,
             mode: Mode::default(),
             progress: None,
+            doubt: None,
         };
         driver.publish();
         let task = tokio::spawn(async move {
@@ -138,6 +143,8 @@ struct Driver {
     copy: Option<Tasks>,
     mode: Mode,
     progress: Option<Progress>,
+    /// Why a target that was told to run the guest does not answer.
+    doubt: Option<String>,
 }
 
 /// Tasks that end together.
@@ -165,8 +172,12 @@ impl Driver {
             let Some(event) = events.recv().await else { return };
             let Some(input) = self.understand(event) else { continue };
             tracing::info!(id = self.request.id, ?input, stage = ?self.machine.stage(), "the move");
+            let was_sure = !self.is_in_doubt();
             let actions = self.machine.on(input);
             self.publish();
+            if was_sure && self.is_in_doubt() {
+                tasks.spawn(remind(self.inbox.clone()));
+            }
             self.act(actions).await;
         }
         tracing::info!(id = self.request.id, stage = ?self.machine.stage(), "the move is over");
@@ -197,6 +208,7 @@ impl Driver {
             }
             Event::Link(Heard::Line(number, _) | Heard::Cut(number)) if self.is_current(number) => {
                 self.link = None;
+                self.doubt = Some("the connection to the target was lost".to_owned());
                 Some(SourceInput::LinkLost)
             }
             Event::Link(_) => None,
@@ -207,7 +219,19 @@ impl Driver {
                 None
             }
             Event::Monitor(Told::GiveUp(reason)) => Some(SourceInput::Cancel(reason)),
+            Event::Overdue => {
+                // With post-copy the answer comes when the last page was fetched.
+                if self.mode != Mode::PostCopy {
+                    self.doubt.get_or_insert_with(|| "the target does not answer".to_owned());
+                    self.publish();
+                }
+                None
+            }
         }
+    }
+
+    fn is_in_doubt(&self) -> bool {
+        *self.machine.stage() == SourceStage::Doubtful
     }
 
     fn is_current(&self, number: u64) -> bool {
@@ -229,6 +253,7 @@ impl Driver {
             stage: Stage::Source(self.machine.stage().clone()),
             mode: self.mode,
             progress: self.progress.clone(),
+            doubt: self.doubt.clone().filter(|_| self.is_in_doubt()),
         });
     }
 
@@ -484,6 +509,12 @@ async fn cancel_at_the_end(guest: Arc<Guest>, inbox: UnboundedSender<Event>) {
         let reason = "the guest is to end".to_owned();
         let _ = inbox.send(Event::Input(SourceInput::Cancel(reason)));
     }
+}
+
+/// After some time in doubt, that is worth a word.
+async fn remind(inbox: UnboundedSender<Event>) {
+    sleep(ANSWER).await;
+    let _ = inbox.send(Event::Overdue);
 }
 
 /// libvirt has no way back from post-copy: it ends the guest when everything was sent, and else never lets it run again, even if the target

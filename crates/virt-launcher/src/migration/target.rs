@@ -199,6 +199,7 @@ impl Driver {
             stage: Stage::Target(self.machine.stage().clone()),
             mode: Mode::default(),
             progress: self.progress.clone(),
+            doubt: None,
         }
     }
 
