@@ -37,6 +37,7 @@ fuzz_target!(|input: &[u8]| {
         reachable: true,
         since_progress: None,
         node: "node1".to_owned(),
+        host_model: Some(false),
         now: jiff::Timestamp::UNIX_EPOCH,
     };
     let plan = decide(&view);

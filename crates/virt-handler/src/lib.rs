@@ -10,6 +10,7 @@
 //! | `host_disks.rs` | disk images in directories of the node |
 //! | `server.rs` | consoles and commands for virt-api |
 //! | `processors.rs` | the processors that guests can have here |
+//! | `host_model.rs` | the processor of guests that follow their host |
 //! | `node.rs` | labels and heartbeat of the node |
 //!
 //! Everything about a guest that must survive is in its launcher and in its object. A handler that starts finds the launchers'
@@ -17,6 +18,7 @@
 
 mod claims;
 mod host_disks;
+mod host_model;
 pub mod launcher;
 mod migration;
 mod node;
@@ -75,7 +77,18 @@ pub async fn run(
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let (watches, guests, queues) = wire(&client, &config, launchers, wiring, peers, &clock)?;
-    tokio::spawn(node::run(client, config.node.clone(), config.facts.clone(), clock, stop.clone()));
+    let (asked, queue) = (guests.clone(), queues.guests.clone());
+    let tell = move |is_known| {
+        *asked.host_model.lock() = Some(is_known);
+        // Whether they can move may depend on it.
+        asked
+            .vmis
+            .all()
+            .iter()
+            .filter_map(|vmi| ObjectKey::of(&**vmi))
+            .for_each(|key| queue.add(&key, Priority::default()));
+    };
+    tokio::spawn(node::run(client, config.node.clone(), config.facts.clone(), clock, tell, stop.clone()));
     let server = server::serve(&config.socket, guests.clone(), stop.clone());
     tokio::select! {
         () = work(watches, guests, queues, stop) => Ok(()),
@@ -94,6 +107,7 @@ pub async fn run_guests(
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let (watches, guests, queues) = wire(&client, config, launchers, wiring, peers, &clock)?;
+    *guests.host_model.lock() = Some(true);
     work(watches, guests, queues, stop).await;
     Ok(())
 }
@@ -193,6 +207,7 @@ fn wire(
         client: client.clone(),
         node: config.node.clone(),
         facts: config.facts.clone(),
+        host_model: Mutex::new(None),
         written: Expectations::new(&vmis, DEFAULT_TIMEOUT),
         vmis,
         pods,

@@ -106,8 +106,12 @@ fn models(definitions: &Value) -> BTreeSet<String> {
         model["unavailable-features"].as_array().is_some_and(Vec::is_empty) && model["deprecated"] != json!(true)
     });
     let names = usable.filter_map(|model| model["name"].as_str());
-    let names = names.filter(|name| !name.contains("-v") && !OBSOLETE.iter().any(|old| name.starts_with(old)));
-    names.map(str::to_owned).collect()
+    names.filter(|name| !name.contains("-v") && !is_obsolete(name)).map(str::to_owned).collect()
+}
+
+/// Whether no guest should get this model.
+pub(crate) fn is_obsolete(model: &str) -> bool {
+    OBSOLETE.iter().any(|old| model.starts_with(old))
 }
 
 fn features(expansion: &Value) -> BTreeSet<String> {

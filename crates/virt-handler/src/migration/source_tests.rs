@@ -68,6 +68,7 @@ fn view(vmi: VirtualMachineInstance, stage: Option<SourceStage>) -> View {
         report: Some(report(DomainState::Running, stage)),
         reachable: true,
         node: "node1".into(),
+        host_model: Some(true),
         since_progress: None,
         now: "2026-11-16T01:02:03Z".parse().unwrap(),
     }

@@ -140,7 +140,7 @@ fn taken_over(view: &View) -> VirtualMachineInstance {
     let is_over =
         vmi.status.as_ref().and_then(|status| status.phase).is_some_and(VirtualMachineInstancePhase::is_final);
     if let Some(report) = view.report.as_ref().filter(|_| !is_over) {
-        vmi.status = Some(report::alive(&vmi, view.pod.as_deref(), report, view.now));
+        vmi.status = Some(report::alive(&vmi, view.pod.as_deref(), report, None, view.now));
     }
     let labels = vmi.metadata.labels.get_or_insert_default();
     labels.insert(labels::NODE_NAME.to_owned(), view.node.clone());

@@ -42,6 +42,8 @@ pub struct View {
     pub reachable: bool,
     /// This node.
     pub node: String,
+    /// Whether the node's own processor model is known, which guests have that follow their host; `None`: it is being asked for.
+    pub host_model: Option<bool>,
     /// Since the progress of a move was last written.
     pub since_progress: Option<Duration>,
     /// The time.
@@ -114,7 +116,7 @@ pub(crate) fn shown(view: &View) -> Plan<Action, Status> {
     match &view.report {
         Some(report) if matches!(report.state, DomainState::Absent | DomainState::Starting) => Plan::nothing(),
         Some(report) => {
-            let mut status = report::alive(&view.vmi, view.pod.as_deref(), report, view.now);
+            let mut status = report::alive(&view.vmi, view.pod.as_deref(), report, view.host_model, view.now);
             if let Some(state) = status.migration_state.as_mut().filter(|state| state.target_node == status.node_name) {
                 progress::conclude(state, report.migration.as_ref());
             }

@@ -8,10 +8,20 @@ use ferrovirt_api::vmi::{CpuFeaturePolicy, MigrationMethod, Volume};
 /// Reason and message of the first thing in the way.
 pub(super) type Obstacle = (&'static str, String);
 
-/// The method, and what is in the way if anything is.
-pub(super) fn judge(vmi: &VirtualMachineInstance) -> (MigrationMethod, Option<Obstacle>) {
+/// The method, and what is in the way if anything is. `has_model`: the guest's processor has a name that other nodes can be asked for.
+pub(super) fn judge(vmi: &VirtualMachineInstance, has_model: bool) -> (MigrationMethod, Option<Obstacle>) {
     let (method, disks) = judge_disks(vmi);
-    (method, judge_network(vmi).or_else(|| judge_devices(vmi)).or(disks))
+    let processor = || {
+        let message = "VMI uses host-model, and libvirt does not say which processor model its node has: no other node is known to have the same";
+        (!has_model).then(|| (reasons::CPU_MODE_NOT_MIGRATABLE, message.to_owned()))
+    };
+    (method, judge_network(vmi).or_else(processor).or_else(|| judge_devices(vmi)).or(disks))
+}
+
+/// Whether the guest's processor is that of the node it started on; that is the default.
+pub(super) fn follows_host_model(vmi: &VirtualMachineInstance) -> bool {
+    let model = vmi.spec.domain.cpu.as_ref().and_then(|cpu| cpu.model.as_deref());
+    matches!(model, None | Some("" | "host-model"))
 }
 
 /// The pod network moves with masquerade, or with a bridge that the user vouches for.

@@ -59,6 +59,8 @@ pub struct World {
     pub(crate) client: Client,
     pub(crate) node: String,
     pub(crate) facts: NodeFacts,
+    /// Whether the node's own processor model is known; `None`: it is being asked for.
+    pub(crate) host_model: Mutex<Option<bool>>,
     pub(crate) vmis: Cache<VirtualMachineInstance>,
     pub(crate) pods: Cache<Pod>,
     pub(crate) pods_by_owner: Index<Pod, String>,
@@ -157,6 +159,7 @@ impl Controller for Guests {
             vmi,
             pod,
             node: self.node.clone(),
+            host_model: *self.host_model.lock(),
             now: self.clock.now(),
         })
     }

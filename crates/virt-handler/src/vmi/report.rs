@@ -2,7 +2,7 @@
 
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::meta::{ConditionStatus, find_condition};
-use ferrovirt_api::names::{conditions as kinds, reasons};
+use ferrovirt_api::names::{conditions as kinds, labels, reasons};
 use ferrovirt_api::vmi::{
     GuestOsInfo, InterfaceStatus, Machine, MigrationTransport, PhaseTransitionTimestamp,
     VirtualMachineInstancePhase as Phase, VirtualMachineInstanceStatus as Status, VolumePhase, VolumeStatus,
@@ -63,12 +63,20 @@ pub(super) fn enter(status: &mut Status, phase: Phase, now: Timestamp) {
 }
 
 /// The status of a guest that its launcher reports alive.
-pub(crate) fn alive(vmi: &VirtualMachineInstance, pod: Option<&Pod>, report: &DomainReport, now: Timestamp) -> Status {
+pub(crate) fn alive(
+    vmi: &VirtualMachineInstance,
+    pod: Option<&Pod>,
+    report: &DomainReport,
+    host_model: Option<bool>,
+    now: Timestamp,
+) -> Status {
     let mut status = vmi.status.clone().unwrap_or_default();
     enter(&mut status, Phase::Running, now);
     clear(&mut status.conditions, kinds::SYNCHRONIZED);
     state_conditions(&mut status, pod, report, now);
-    migration(&mut status, vmi, now);
+    // Emulation has no host to follow, and who has moved follows the node that it started on, which its pod remembers.
+    let follows_host = !report.emulated && !pod.is_some_and(is_of_a_move) && migratable::follows_host_model(vmi);
+    migration(&mut status, vmi, if follows_host { host_model } else { Some(true) }, now);
     status.machine = report.machine_type.clone().map(|kind| Machine { r#type: Some(kind) }).or(status.machine);
     status.interfaces = interfaces(vmi, pod, report, &status.interfaces);
     status.volume_status = volumes(vmi, report, &status.volume_status);
@@ -120,10 +128,18 @@ fn is_ready(pod: &Pod) -> bool {
         && conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-fn migration(status: &mut Status, vmi: &VirtualMachineInstance, now: Timestamp) {
-    let (method, obstacle) = migratable::judge(vmi);
+fn is_of_a_move(pod: &Pod) -> bool {
+    pod.metadata.labels.as_ref().is_some_and(|all| all.contains_key(labels::MIGRATION_JOB))
+}
+
+fn migration(status: &mut Status, vmi: &VirtualMachineInstance, host_model: Option<bool>, now: Timestamp) {
+    let (method, obstacle) = migratable::judge(vmi, host_model != Some(false));
     status.migration_method = Some(method);
     status.migration_transport = Some(MigrationTransport::Unix);
+    if host_model.is_none() && obstacle.is_none() {
+        // What was said before stays; it is looked at again when the answer is there.
+        return;
+    }
     match &obstacle {
         Some((reason, message)) => {
             set(&mut status.conditions, &Wanted::fails(kinds::LIVE_MIGRATABLE, reason, message), now);

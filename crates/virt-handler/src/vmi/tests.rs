@@ -57,6 +57,7 @@ fn view(vmi: VirtualMachineInstance, state: Option<DomainState>) -> View {
         report: state.map(|state| DomainReport { uid: Some("1-2-3".into()), state, ..DomainReport::default() }),
         reachable: true,
         node: "node1".into(),
+        host_model: Some(true),
         since_progress: None,
         now: "2026-11-16T01:02:03Z".parse().unwrap(),
     }
@@ -316,4 +317,30 @@ fn what_cannot_move_says_why() {
         };
         assert_eq!(judge(&change).0.as_deref(), Some(reason));
     }
+}
+
+#[test]
+fn a_guest_that_follows_a_host_nobody_can_name_stays_there() {
+    let judge = |model: &str, known: Option<bool>, change: &dyn Fn(&mut View)| {
+        let guest = vmi("Running", |value| value["spec"]["domain"]["cpu"] = json!({"model": model}));
+        let mut view = view(guest, Some(DomainState::Running));
+        view.host_model = known;
+        change(&mut view);
+        let status = decide(&view).status.unwrap();
+        find_condition(&status.conditions, "LiveMigratable").map(|told| told.reason.clone().unwrap_or_default())
+    };
+    let same = |_: &mut View| {};
+    let stays = Some("CPUModeLiveMigratable".to_owned());
+    assert_eq!(judge("host-model", Some(false), &same), stays);
+    assert_eq!(judge("", Some(false), &same), stays, "it is the default");
+    assert_eq!(judge("host-model", Some(true), &same), Some(String::new()));
+    assert_eq!(judge("host-model", None, &same), None, "not said before it is known");
+    assert_eq!(judge("Haswell", None, &same), Some(String::new()));
+    let emulated = |view: &mut View| view.report.as_mut().unwrap().emulated = true;
+    assert_eq!(judge("host-model", Some(false), &emulated), Some(String::new()), "emulation follows no host");
+    let moved = |view: &mut View| {
+        let pod = Arc::make_mut(view.pod.as_mut().unwrap());
+        pod.metadata.labels = Some([("kubevirt.io/migrationJobUID".to_owned(), "m".to_owned())].into());
+    };
+    assert_eq!(judge("host-model", Some(false), &moved), Some(String::new()), "its pod names the model");
 }
