@@ -24,6 +24,7 @@ pub(super) async fn collect(session: &Session, machine: &str) -> anyhow::Result<
         settings: None,
         target_node: None,
         node: None,
+        budgets: Vec::new(),
         is_node_missing: false,
         claims: Vec::new(),
         data_volumes: Vec::new(),
@@ -82,6 +83,11 @@ impl Reader<'_> {
         let before = seen.unseen.len();
         seen.node = self.look(&format!("/api/v1/nodes/{node}"), "nodes", seen).await?;
         seen.is_node_missing = seen.node.is_none() && seen.unseen.len() == before;
+        if seen.node.as_ref().is_some_and(|node| node["spec"]["unschedulable"] == true) {
+            let path = format!("/apis/policy/v1/namespaces/{}/poddisruptionbudgets", seen.namespace);
+            let budgets = self.look(&path, "disruption budgets", seen).await?.unwrap_or_default();
+            seen.budgets = budgets["items"].as_array().cloned().unwrap_or_default();
+        }
         Ok(())
     }
 

@@ -1,6 +1,9 @@
 //! A move of the guest to another node: what keeps it from beginning, from getting on, or from ending. The guest runs meanwhile, so
 //! whatever is wrong with the guest itself is said first.
 
+use ferrovirt_api::vmi::MigrationProgress;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::{Selector, SelectorExt};
 use serde_json::Value;
 
 use super::object::{condition, list, name, text, time};
@@ -27,9 +30,9 @@ pub(super) fn blocker(seen: &Snapshot, vmi: &Value) -> Option<Finding> {
     match text(migration, "/status/phase").unwrap_or("Pending") {
         "Pending" => at.pending(),
         "Scheduling" => at.scheduling(),
-        "Scheduled" => {
+        "Scheduled" => at.unsettled().or_else(|| {
             at.after(MOMENT, "NotHandedOff", "its target pod runs, and the nodes were not told to move it", CONTROLLER)
-        }
+        }),
         "PreparingTarget" => at.preparing(),
         "TargetReady" => at.ready(),
         "Running" => at.running(),
@@ -61,7 +64,27 @@ pub(super) fn notes(seen: &Snapshot, vmi: &Value) -> Vec<String> {
         let words = told.words().map(|words| format!(": {words}")).unwrap_or_default();
         notes.push(format!("it cannot be moved to another node{words}"));
     }
+    notes.extend(budget(seen, vmi));
     notes
+}
+
+/// A drain of its node waits for ever: its pod may not be evicted, and it is not moved instead.
+fn budget(seen: &Snapshot, vmi: &Value) -> Option<String> {
+    let is_drained = seen.node.as_ref().is_some_and(|node| node["spec"]["unschedulable"] == true);
+    let is_moved = matches!(text(vmi, "/spec/evictionStrategy"), Some(strategy) if strategy != "None");
+    let guards = |budget: &&Value| {
+        let selector = serde_json::from_value::<LabelSelector>(budget["spec"]["selector"].clone()).ok();
+        let selector = selector.and_then(|selector| Selector::try_from(selector).ok());
+        let labels = seen.pod().and_then(|pod| serde_json::from_value(pod["metadata"]["labels"].clone()).ok());
+        budget.pointer("/status/disruptionsAllowed").and_then(Value::as_i64) == Some(0)
+            && selector.zip(labels).is_some_and(|(selector, labels)| selector.matches(&labels))
+    };
+    let budget = seen.budgets.iter().find(guards).filter(|_| is_drained && !is_moved)?;
+    Some(format!(
+        "whoever empties its node waits: PodDisruptionBudget {} allows no eviction of its pod, and its evictionStrategy does not let it move \
+         instead (LiveMigrate does)",
+        name(budget)
+    ))
 }
 
 /// The newest move that is not over.
@@ -172,14 +195,30 @@ impl<'a> Move<'a> {
             let fix = format!("virt-handler says it soon after the guest runs; its log on {node} tells what keeps it");
             return self.after(MOMENT, "NotJudged", what, &fix);
         }
+        self.unsettled()
+    }
+
+    /// The record of the move before is not closed: it gives way to the next one only when everybody knows where the guest is.
+    fn unsettled(&self) -> Option<Finding> {
         let record = &self.vmi["status"]["migrationState"];
-        let is_open = text(record, "/migrationUid").is_some() && text(record, "/endTimestamp").is_none();
-        if !is_open || record["completed"] == true || record["failed"] == true {
+        let is_its_own = record["migrationUid"] == self.migration["metadata"]["uid"];
+        let is_moved = record["completed"] == true || record["targetNode"] == self.vmi["status"]["nodeName"];
+        if text(record, "/migrationUid").is_none() || is_its_own || is_moved || record["sourceMayResume"] == true {
             return None;
+        }
+        let node = text(record, "/sourceNode").unwrap_or_else(|| self.source());
+        if record["failed"] == true {
+            let what = format!(
+                "it shall move, and node {node} has not said since its last move, which failed, that it goes on there"
+            );
+            let fix = format!("virt-handler on {node} says that as soon as it can: is it running? Its log tells more");
+            let finding = self.after(MOMENT, "EarlierMoveUnsettled", &what, &fix)?;
+            return Some(finding.says(text(record, "/failureReason").map(str::to_owned)));
         }
         let what = "it shall move, and its nodes have not ended the move before";
         let fix = format!("virt-handler's logs on {node} and the node that it was to move to tell what they wait for");
-        self.after(MOMENT, "EarlierMove", what, &fix)
+        let finding = self.after(MOMENT, "EarlierMove", what, &fix)?;
+        Some(finding.says(text(record, "/progress/message").map(str::to_owned)))
     }
 
     /// Every slot is taken.
@@ -260,7 +299,7 @@ impl<'a> Move<'a> {
     }
 
     fn preparing(&self) -> Option<Finding> {
-        self.target_trouble().or_else(|| {
+        self.target_trouble().or_else(|| self.calling_off()).or_else(|| {
             let target = text(self.state, "/targetNode").unwrap_or("the target");
             let what = format!("node {target} gets ready for it, which should not take long");
             let fix = format!(
@@ -273,7 +312,7 @@ impl<'a> Move<'a> {
     }
 
     fn ready(&self) -> Option<Finding> {
-        self.target_trouble().or_else(|| {
+        self.target_trouble().or_else(|| self.calling_off()).or_else(|| {
             let (source, target) = (self.source(), text(self.state, "/targetNode").unwrap_or("the target"));
             let address = text(self.state, "/targetNodeAddress").unwrap_or("no address");
             let what = format!("node {target} waits for it at {address}, and node {source} does not begin to send");
@@ -290,18 +329,15 @@ impl<'a> Move<'a> {
     fn running(&self) -> Option<Finding> {
         self.target_trouble()
             .or_else(|| self.in_doubt())
+            .or_else(|| self.overdue())
             .or_else(|| self.calling_off())
             .or_else(|| self.not_converging())
     }
 
-    /// Everything was sent and nobody says how it ended: the time is long over, and the move neither ends nor is given up.
+    /// Everything was sent, and the source does not hear how it ended.
     fn in_doubt(&self) -> Option<Finding> {
-        let begun = time(self.state, "/startTimestamp").map(|at| self.seen.seconds_since(at))?;
-        let total = self.state.pointer("/progress/totalBytes").and_then(Value::as_i64).unwrap_or(1 << 30);
-        let per_gib = self.state.pointer("/migrationConfiguration/completionTimeoutPerGiB").and_then(Value::as_i64);
-        let allowed = per_gib.unwrap_or(SECONDS_PER_GIB) * ((total + (1 << 30) - 1) >> 30).max(1);
-        let message = text(self.state, "/progress/message").unwrap_or_default();
-        if !message.contains("in doubt") && begun < allowed + GRACE {
+        let message = text(self.state, "/progress/message")?;
+        if !message.starts_with(MigrationProgress::IN_DOUBT) {
             return None;
         }
         let (source, target) = (self.source(), text(self.state, "/targetNode").unwrap_or("the target"));
@@ -317,10 +353,34 @@ impl<'a> Move<'a> {
         self.finding("MigrationInDoubt", what, fix).map(|found| found.says(Some(message.to_owned())))
     }
 
+    /// The time is long over, and the move neither ends nor is given up: whoever should do that is not heard.
+    fn overdue(&self) -> Option<Finding> {
+        let begun = time(self.state, "/startTimestamp").map(|at| self.seen.seconds_since(at))?;
+        let total = self.state.pointer("/progress/totalBytes").and_then(Value::as_i64).unwrap_or(1 << 30);
+        let per_gib = self.state.pointer("/migrationConfiguration/completionTimeoutPerGiB").and_then(Value::as_i64);
+        let per_gib = per_gib.unwrap_or(SECONDS_PER_GIB);
+        let allowed = per_gib * ((total + (1 << 30) - 1) >> 30).max(1);
+        // One that is paused or finished at the target is given its time.
+        let is_patient = per_gib == 0 || matches!(text(self.state, "/mode"), Some("PostCopy" | "Paused"));
+        if is_patient || begun < allowed + GRACE {
+            return None;
+        }
+        let source = self.source();
+        let what = format!(
+            "its move had {} and is neither over nor given up: node {source} says nothing about it",
+            human(allowed)
+        );
+        let fix = format!(
+            "virt-handler on {source} gives it up, or says what it waits for: is it running, and can it reach the API server? Its log tells \
+             more. The guest is never run twice meanwhile"
+        );
+        self.finding("MigrationOverdue", what, fix)
+    }
+
     fn calling_off(&self) -> Option<Finding> {
-        let is_asked = self.state["abortRequested"] == true;
-        let begun = time(self.state, "/startTimestamp").map_or(0, |at| self.seen.seconds_since(at));
-        if !is_asked || begun < PREPARATION {
+        let asked = time(self.migration, "/metadata/deletionTimestamp");
+        let asked = asked.or_else(|| time(self.state, "/startTimestamp"));
+        if self.state["abortRequested"] != true || asked.is_none_or(|at| self.seen.seconds_since(at) < PREPARATION) {
             return None;
         }
         let what = "it was asked to stay, and its node has not stopped the move";

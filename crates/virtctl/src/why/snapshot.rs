@@ -47,6 +47,8 @@ pub(super) struct Snapshot {
     pub(super) target_node: Option<Value>,
     /// The guest's node, if it has one and it can be read.
     pub(super) node: Option<Value>,
+    /// Disruption budgets of the namespace, if the guest's node is being emptied.
+    pub(super) budgets: Vec<Value>,
     /// The guest's node is gone from the cluster.
     pub(super) is_node_missing: bool,
     pub(super) claims: Vec<Named>,

@@ -90,6 +90,7 @@ fn empty() -> Snapshot {
         settings: None,
         target_node: None,
         node: None,
+        budgets: Vec::new(),
         is_node_missing: false,
         claims: Vec::new(),
         data_volumes: Vec::new(),
@@ -430,6 +431,15 @@ fn moves() -> Vec<(&'static str, Snapshot)> {
     [waiting_moves(), moves_on_their_way(), evacuations()].concat()
 }
 
+/// The record of an earlier move that failed without the source's word.
+fn unsettled() -> Value {
+    let reason = "node n2, which the guest moved to, was taken out of service";
+    json!({
+        "migrationUid": "m0", "sourceNode": "n1", "targetNode": "n2", "failed": true, "failureReason": reason,
+        "endTimestamp": ago(100),
+    })
+}
+
 fn waiting_moves() -> Vec<(&'static str, Snapshot)> {
     let pending = || moves_in("Pending", 30, Value::Null);
     vec![
@@ -477,6 +487,16 @@ fn waiting_moves() -> Vec<(&'static str, Snapshot)> {
                     json!({"migrationUid": "m0", "sourceNode": "n1"});
             }),
         ),
+        (
+            "move after one whose source is not settled",
+            changed(pending(), |seen| seen.vmi.as_mut().unwrap()["status"]["migrationState"] = unsettled()),
+        ),
+        (
+            "move handed off after one whose source is not settled",
+            changed(moves_in("Scheduled", 40, Value::Null), |seen| {
+                seen.vmi.as_mut().unwrap()["status"]["migrationState"] = unsettled();
+            }),
+        ),
         ("move not begun", pending()),
         ("healthy, its move just asked for", moves_in("Pending", 2, Value::Null)),
         (
@@ -512,6 +532,7 @@ fn moves_on_their_way() -> Vec<(&'static str, Snapshot)> {
         });
         moves_in("Running", seconds, state)
     };
+    let doubt = "in doubt: n1 has told n2 to run the guest, and has no answer (the connection to the target was lost)";
     let note = "memory changes faster (180 MiB/s) than it is sent (90 MiB/s)";
     vec![
         ("target does not get ready", moves_in("PreparingTarget", 90, json!({}))),
@@ -551,7 +572,40 @@ fn moves_on_their_way() -> Vec<(&'static str, Snapshot)> {
                 json!({"bandwidthPerMigration": "10Mi", "allowAutoConverge": true}),
             ),
         ),
-        ("move in doubt", copying(600, json!({"percent": 100, "totalBytes": 1 << 28}), json!({}))),
+        ("move in doubt", copying(5, json!({"percent": 100, "message": doubt, "totalBytes": 1 << 28}), json!({}))),
+        (
+            "move in doubt, and the target's node is dead",
+            changed(copying(5, json!({"percent": 100, "message": doubt}), json!({})), |seen| {
+                seen.target_node.as_mut().unwrap()["status"]["conditions"][0]["status"] = json!("Unknown");
+            }),
+        ),
+        (
+            "move in doubt that is to stop",
+            changed(copying(90, json!({"percent": 100, "message": doubt, "totalBytes": 1 << 28}), json!({})), |seen| {
+                seen.vmi.as_mut().unwrap()["status"]["migrationState"]["abortRequested"] = json!(true);
+            }),
+        ),
+        ("move overdue", copying(600, json!({"percent": 100, "totalBytes": 1 << 28}), json!({}))),
+        (
+            "healthy, moving for as long as it takes",
+            copying(9000, json!({"percent": 90}), json!({"completionTimeoutPerGiB": 0})),
+        ),
+        (
+            "healthy, moving by post-copy",
+            changed(copying(600, json!({"percent": 90}), json!({})), |seen| {
+                seen.vmi.as_mut().unwrap()["status"]["migrationState"]["mode"] = json!("PostCopy");
+            }),
+        ),
+        (
+            "source's handler is silent while it moves",
+            changed(copying(400, json!({"percent": 40}), json!({})), |seen| seen.node = Some(node("True", 390))),
+        ),
+        (
+            "move that is prepared does not stop",
+            changed(moves_in("PreparingTarget", 90, json!({"abortRequested": true})), |seen| {
+                seen.migrations[0]["metadata"]["deletionTimestamp"] = json!(ago(70));
+            }),
+        ),
         (
             "move does not stop",
             changed(copying(90, json!({"percent": 40, "totalBytes": 1 << 28}), json!({})), |seen| {
@@ -611,6 +665,18 @@ fn evacuations() -> Vec<(&'static str, Snapshot)> {
             }),
         ),
         ("evacuation not begun", leaving(json!([ready()]))),
+        (
+            "healthy, guarded by a budget on a node that is emptied",
+            changed(on("Running", json!([ready()])), |seen| {
+                seen.node.as_mut().unwrap()["spec"]["unschedulable"] = json!(true);
+                seen.pods[0]["metadata"]["labels"] = json!({"app": "web"});
+                seen.budgets = vec![json!({
+                    "metadata": {"name": "always-one"},
+                    "spec": {"selector": {"matchLabels": {"app": "web"}}},
+                    "status": {"disruptionsAllowed": 0},
+                })];
+            }),
+        ),
     ]
 }
 
@@ -649,6 +715,7 @@ fn strange_objects_are_judged_too() {
             migrations: vec![strange.clone()],
             target_node: Some(strange.clone()),
             settings: Some(strange.clone()),
+            budgets: vec![strange.clone()],
             node: Some(strange.clone()),
             events: vec![strange.clone()],
             claims: named("a", Some(strange.clone())),
