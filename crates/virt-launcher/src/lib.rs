@@ -24,6 +24,7 @@ pub mod emulation;
 pub mod ending;
 pub mod follow;
 pub mod guest;
+pub mod lease;
 pub mod life;
 pub mod migration;
 pub mod operations;

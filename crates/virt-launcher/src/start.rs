@@ -15,7 +15,7 @@ use crate::guest::Guest;
 use crate::life::Life;
 use crate::reaper::Children;
 use crate::refusal::Refused;
-use crate::{disks, emulation};
+use crate::{disks, emulation, lease};
 
 /// Between tries of a DHCP server whose bridge is not there yet.
 const DHCP_PAUSE: Duration = Duration::from_secs(1);
@@ -66,13 +66,16 @@ impl Starter {
         let qemu = libvirt.hypervisor_version().await.map_err(Refused::Start)?;
         let countable = emulation::counted_by_page(&request.domain_xml, qemu);
         let xml = countable.as_ref().unwrap_or(&request.domain_xml);
+        let leases = lease::acquire(xml).await.map_err(Refused::Disk)?;
         let domain = libvirt.define(xml).await.map_err(Refused::Define)?;
         guest.set_domain(domain.clone());
         // A start that libvirt's death interrupted may have succeeded: that guest is taken over, never started twice.
         match libvirt.state(&domain).await.map_err(Refused::Start)? {
-            State::Running | State::Paused(_) => self.take_over(&libvirt, &domain).await,
-            _ => self.create(&libvirt, domain, request.paused).await,
+            State::Running | State::Paused(_) => self.take_over(&libvirt, &domain).await?,
+            _ => self.create(&libvirt, domain, request.paused).await?,
         }
+        lease::keep(guest, leases);
+        Ok(())
     }
 
     async fn take_over(&self, libvirt: &Connection, domain: &Domain) -> Result<(), Refused> {

@@ -17,7 +17,7 @@ use super::{monitor, witness};
 use crate::follow::refresh;
 use crate::guest::Guest;
 use crate::life::Life;
-use crate::operations;
+use crate::{lease, operations};
 
 /// Between tries of what has to work in the end.
 const RETRY: Duration = Duration::from_millis(500);
@@ -272,7 +272,17 @@ impl Driver {
         let order = self.order.clone().ok_or("the source did not say what it wants to send")?;
         let libvirt = self.guest.libvirt().map_err(|refused| refused.to_string())?;
         let parameters = Parameters { name: Some(self.name.clone()), ..order.parameters() };
-        match libvirt.migrate_finish(&parameters, &self.cookie, order.offer.flags, Verdict::Success).await {
+        // The source has stopped: from here on this launcher writes. Whatever fails below gives it back.
+        let leases = lease::seize(&order.offer.domain_xml, &order.offer.copied_disks)?;
+        let finished = self.run_guest(libvirt, &parameters, &order).await;
+        if finished.is_ok() {
+            lease::keep(&self.guest, leases);
+        }
+        finished
+    }
+
+    async fn run_guest(&mut self, libvirt: Connection, parameters: &Parameters, order: &Order) -> Result<(), String> {
+        match libvirt.migrate_finish(parameters, &self.cookie, order.offer.flags, Verdict::Success).await {
             Ok((domain, cookie)) => {
                 self.cookie = cookie;
                 // The guest runs already: its last figures go with the news of it, and cost no second write of its object.
@@ -280,8 +290,8 @@ impl Driver {
                 self.arrive(libvirt, domain, order.offer.paused);
                 Ok(())
             }
-            Err(Error::Remote(error)) => self.refused(libvirt, &order, error.message).await,
-            Err(error) => self.find_out(&order, error.to_string()).await,
+            Err(Error::Remote(error)) => self.refused(libvirt, order, error.message).await,
+            Err(error) => self.find_out(order, error.to_string()).await,
         }
     }
 
