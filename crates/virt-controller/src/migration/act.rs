@@ -53,6 +53,8 @@ pub enum Action {
     LetGo(Arc<Migration>),
     /// Tell people.
     Tell(Note),
+    /// Tell people who look at the guest: the nodes, which do that otherwise, know nothing of it.
+    TellGuest(Arc<VirtualMachineInstance>, Note),
 }
 
 impl Act<MigrationController> for Action {
@@ -68,7 +70,7 @@ impl Act<MigrationController> for Action {
             Self::ConfirmNoGuest => "confirm that the guest is gone",
             Self::DeleteMigration(_) => "delete migration",
             Self::LetGo(_) => "remove finalizer",
-            Self::Tell(_) => "record event",
+            Self::Tell(_) | Self::TellGuest(..) => "record event",
         }
     }
 
@@ -96,7 +98,9 @@ impl Act<MigrationController> for Action {
             Self::FailMove { vmi, reason } => {
                 let end = whole_seconds(controller.clock.now());
                 let state = json!({"failed": true, "failureReason": reason, "endTimestamp": end});
-                controller.write_guest(key, &vmi, json!({"status": {"migrationState": state}})).await
+                controller.write_guest(key, &vmi, json!({"status": {"migrationState": state}})).await?;
+                controller.tell_guest(&vmi, &failed(&reason)).await;
+                Ok(())
             }
             Self::ConfirmNotHandedOff => {
                 let Some((migration, guest)) = fresh(controller, key).await? else { return Ok(()) };
@@ -127,6 +131,10 @@ impl Act<MigrationController> for Action {
             }
             Self::Tell(note) => {
                 controller.tell(key, &note).await;
+                Ok(())
+            }
+            Self::TellGuest(vmi, note) => {
+                controller.tell_guest(&vmi, &note).await;
                 Ok(())
             }
         }
@@ -164,6 +172,10 @@ impl MigrationController {
         }
     }
 
+    async fn tell_guest(&self, vmi: &VirtualMachineInstance, note: &Note) {
+        let _ = self.recorder.record(&reference(vmi), note).await;
+    }
+
     /// Passes a result on; people hear of a failure that is not just a lagging cache.
     async fn tell_failure(&self, key: &ObjectKey, reason: &str, result: Result<(), Failure>) -> Result<(), Failure> {
         if let Err(failure) = &result
@@ -173,6 +185,11 @@ impl MigrationController {
         }
         result
     }
+}
+
+/// What people read at the guest about a move that failed: the word is the one that nodes use for the end of a move.
+pub(super) fn failed(reason: &str) -> Note {
+    Note::warning("Migrated", format!("The migration of the VirtualMachineInstance failed: {reason}"))
 }
 
 fn refuse(is_wrong: bool, operation: &str, why: &str) -> Result<(), Failure> {

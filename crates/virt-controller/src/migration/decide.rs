@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::candidate::{self, Obstacle, is_targets};
 use super::draft::Draft;
 use super::observe::record_of;
-use super::{Action, View, hand_off, turn};
+use super::{Action, View, act, hand_off, turn};
 use crate::caches::migration_uid;
 use crate::vmi::pod_state::{self, PodState, state_of};
 
@@ -325,7 +325,14 @@ fn fail(view: &View, state: Option<&MigrationState>, reason: &str, message: &str
         Some(pod) => Plan::nothing().then(Action::DeleteTarget(pod.clone())),
         None => Plan::nothing(),
     };
-    plan.then(Action::Tell(Note::warning("FailedMigration", message))).report(draft.status)
+    let plan = plan.then(Action::Tell(Note::warning("FailedMigration", message)));
+    // The nodes tell it at the guest, if they knew of the move. Its end and its user's own wish are no news there.
+    let vmi = view.guest().filter(|vmi| state.is_none() && fatal(view, vmi).is_none());
+    let plan = match vmi {
+        Some(vmi) => plan.then(Action::TellGuest(vmi.clone(), act::failed(message))),
+        None => plan,
+    };
+    plan.report(draft.status)
 }
 
 fn after_the_end(view: &View, vmi: &VirtualMachineInstance) -> Decision {

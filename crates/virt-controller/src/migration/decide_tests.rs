@@ -40,6 +40,17 @@ fn failure(plan: &Decision) -> (String, String) {
     (condition.reason.clone().unwrap(), condition.message.clone().unwrap())
 }
 
+/// What people read at the guest.
+fn tells_guest(plan: &Decision) -> Option<&str> {
+    plan.actions.iter().find_map(|action| match action {
+        Action::TellGuest(_, note) => {
+            assert_eq!(note.reason, "Migrated");
+            Some(note.message.as_str())
+        }
+        _ => None,
+    })
+}
+
 fn names(plan: &Decision) -> Vec<&'static str> {
     use ferrovirt_reconcile::Act;
     plan.actions.iter().map(Act::name).collect()
@@ -182,7 +193,8 @@ fn a_pod_that_takes_too_long_is_given_up_and_the_guest_is_untouched() {
     let (reason, message) = failure(&plan);
     assert_eq!(reason, "TargetUnschedulable");
     assert!(message.contains("0/2 nodes fit") && message.contains("Make room"), "{message}");
-    assert_eq!(names(&plan), ["delete target pod", "record event"]);
+    assert_eq!(names(&plan), ["delete target pod", "record event", "record event"]);
+    assert!(tells_guest(&plan).unwrap().contains("0/2 nodes fit"));
     assert_eq!(phase(&late(300, Some("n2"), Value::Null)), Some(Phase::Scheduling));
     assert_eq!(failure(&late(900, Some("n2"), Value::Null)).0, "TargetPending");
     let short = json!({"kubevirt.io/migrationUnschedulablePodTimeoutSeconds": "5"});
@@ -300,6 +312,7 @@ fn what_the_nodes_say_of_a_failure_is_passed_on() {
     let plan = decide(&under_way("Running", &json!({"failed": true, "failureReason": "no progress for 150 s"})));
     assert_eq!(failure(&plan), ("MigrationFailed".into(), "no progress for 150 s".into()));
     assert_eq!(names(&plan), ["delete target pod", "record event"]);
+    assert_eq!(tells_guest(&plan), None, "the nodes have told it there");
     let aborted =
         decide(&under_way("Running", &json!({"failed": true, "abortRequested": true, "failureReason": "asked"})));
     assert_eq!(failure(&aborted).0, "Aborted");
@@ -366,6 +379,7 @@ fn cancelled_before_the_hand_off_the_pod_goes_and_the_guest_is_untouched() {
         let is_there = pods.len() > 1;
         let plan = decide(&view(deleted(migration(Some("Pending"))), guest(), pods));
         assert_eq!(failure(&plan).0, "Cancelled");
+        assert_eq!(tells_guest(&plan), None, "its user knows");
         assert_eq!(names(&plan).contains(&"delete target pod"), is_there);
     }
     let over = view(deleted(migration(Some("Failed"))), guest(), vec![source()]);
