@@ -119,8 +119,8 @@ impl<W: io::Write> HashingWriter<W> {
         Self { inner, hasher: Hasher::default() }
     }
 
-    pub(crate) fn finish(self) -> Digest {
-        self.hasher.finish()
+    pub(crate) fn finish(self) -> (Digest, W) {
+        (self.hasher.finish(), self.inner)
     }
 }
 

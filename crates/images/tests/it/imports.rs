@@ -11,6 +11,7 @@ use ferrovirt_images::{
     Image, ImageConfig, ImageError, PullPolicy, Store,
     build::{self, Layer},
 };
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 fn scene() -> (TempDir, Store) {
@@ -33,9 +34,25 @@ fn layers() -> Vec<Layer> {
         Layer::new()
             .content("bin/sh", "#!lower", 0o4755)
             .content("etc/old", "old", 0o600)
-            .symbolic_link("lib", "usr/lib"),
+            .symbolic_link("lib", "usr/lib")
+            .owned_by(107),
         Layer::new().content("usr/lib/x.so", "upper", 0o644).content("etc/.wh.old", "", 0o600),
     ]
+}
+
+/// What `docker save` writes: the OCI layout's blobs, and a document of its own that points to them.
+fn docker_archive(name: &str, out: &Path) {
+    let layout = out.with_extension("layout");
+    let digest = build::oci_layout(&layers(), &config(), name, &layout).unwrap();
+    let blob = |digest: &str| format!("blobs/sha256/{}", digest.trim_start_matches("sha256:"));
+    let manifest: Value = serde_json::from_slice(&fs::read(layout.join(blob(&digest.to_string()))).unwrap()).unwrap();
+    let path = |descriptor: &Value| blob(descriptor["digest"].as_str().unwrap());
+    let layers: Vec<_> = manifest["layers"].as_array().unwrap().iter().map(path).collect();
+    let document = json!([{"Config": path(&manifest["config"]), "RepoTags": [name], "Layers": layers}]);
+    fs::write(layout.join("manifest.json"), document.to_string()).unwrap();
+    let tar = Command::new("tar").arg("-C").arg(&layout).arg("-cf").arg(out).args(["manifest.json", "blobs"]).status();
+    assert!(tar.unwrap().success());
+    fs::remove_dir_all(layout).unwrap();
 }
 
 fn check(image: &Image) {
@@ -52,7 +69,7 @@ fn check(image: &Image) {
 async fn docker_archives_are_imported_and_answered_for_every_policy() {
     let (directory, store) = scene();
     let archive = directory.path().join("image.tar");
-    build::docker_archive(&layers(), &config(), "example.com/team/app:v1", &archive).unwrap();
+    docker_archive("example.com/team/app:v1", &archive);
     let image = store.import(&archive, None).await.unwrap();
     assert_eq!(image.reference, "example.com/team/app:v1");
     check(&image);
@@ -101,7 +118,8 @@ async fn a_container_disk_has_the_disk_where_guests_expect_it() {
     content[1_000_000] = 7;
     fs::write(&disk, &content).unwrap();
     let archive = directory.path().join("disk.tar");
-    build::container_disk(&disk, "ferrovirt/guest:test", &archive).unwrap();
+    let layers = [build::container_disk(&disk)];
+    build::oci_archive(&layers, &ImageConfig::default(), "ferrovirt/guest:test", &archive).unwrap();
     let image = store.import(&archive, None).await.unwrap();
     assert_eq!(image.reference, "docker.io/ferrovirt/guest:test");
     let unpacked = image.rootfs.join("disk/guest.img");
@@ -117,7 +135,7 @@ async fn a_container_disk_has_the_disk_where_guests_expect_it() {
 async fn images_are_removed_unless_they_are_leased() {
     let (directory, store) = scene();
     let archive = directory.path().join("image.tar");
-    build::docker_archive(&layers(), &config(), "a:1", &archive).unwrap();
+    docker_archive("a:1", &archive);
     let image = store.import(&archive, None).await.unwrap();
     store.import(&archive, Some("b:1")).await.unwrap();
     store.lease(&image, "node_pod").await.unwrap();
@@ -144,7 +162,7 @@ async fn images_are_removed_unless_they_are_leased() {
 async fn what_a_crash_left_is_removed_and_damaged_records_are_ignored() {
     let (directory, store) = scene();
     let archive = directory.path().join("image.tar");
-    build::docker_archive(&layers(), &config(), "a:1", &archive).unwrap();
+    docker_archive("a:1", &archive);
     let image = store.import(&archive, None).await.unwrap();
     let root = directory.path().join("store");
     fs::create_dir_all(root.join("staging/123-0/rootfs/x")).unwrap();

@@ -1,6 +1,9 @@
 //! Pulls from a registry.
 
-use std::{fs, io::Write};
+use std::{
+    fs,
+    io::{Read, Write},
+};
 
 use ferrovirt_images::{
     Credentials, Digest, ImageConfig, ImageError, PullPolicy, Store,
@@ -129,15 +132,15 @@ async fn failures_name_their_cause() {
 #[tokio::test]
 async fn content_with_another_digest_is_refused() {
     let scene = Scene::new(Guard::Open, false).await;
-    let largest = {
+    let changed = {
         let mut blobs = scene.server.content.blobs.lock().unwrap();
-        let (digest, content) = blobs.iter_mut().max_by_key(|(_, content)| content.len()).unwrap();
-        content[0] ^= 1;
+        let (digest, layer) = blobs.iter_mut().find(|(_, content)| content.starts_with(&GZIP)).unwrap();
+        layer[9] ^= 1;
         digest.clone()
     };
     let error = scene.resolve(PullPolicy::Always, None).await.unwrap_err();
     assert!(matches!(error, ImageError::Invalid { .. }), "{error}");
-    assert!(error.to_string().contains(&format!("when asked for {largest}")), "{error}");
+    assert!(error.to_string().contains(&format!("when asked for {changed}")), "{error}");
     assert!(scene.store.list().unwrap().is_empty());
     let pinned = format!("{}@{}", scene.name, Digest::of(b"something else"));
     let index = scene.server.content.manifests.lock().unwrap()["v1"].clone();
@@ -146,7 +149,7 @@ async fn content_with_another_digest_is_refused() {
     assert!(matches!(error, ImageError::Invalid { .. }), "{error}");
 }
 
-/// Replaces the layers of the published image by compressed ones.
+/// Replaces the layers of the published image by ones that are compressed in another way.
 fn compress(scene: &Scene, compress: impl Fn(&[u8]) -> Vec<u8>) {
     let content = &scene.server.content;
     let mut manifests = content.manifests.lock().unwrap();
@@ -155,7 +158,7 @@ fn compress(scene: &Scene, compress: impl Fn(&[u8]) -> Vec<u8>) {
     let old = index["manifests"][0]["digest"].as_str().unwrap().to_owned();
     let mut manifest: Value = serde_json::from_slice(&manifests[&old]).unwrap();
     for layer in manifest["layers"].as_array_mut().unwrap() {
-        let compressed = compress(&blobs[layer["digest"].as_str().unwrap()]);
+        let compressed = compress(&gunzip(&blobs[layer["digest"].as_str().unwrap()]));
         let digest = Digest::of(&compressed).to_string();
         *layer = json!({"mediaType": "whatever", "digest": digest, "size": compressed.len()});
         blobs.insert(digest, compressed);
@@ -168,6 +171,15 @@ fn compress(scene: &Scene, compress: impl Fn(&[u8]) -> Vec<u8>) {
 }
 
 type Compress = fn(&[u8]) -> Vec<u8>;
+
+/// What compressed layers begin with.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+fn gunzip(bytes: &[u8]) -> Vec<u8> {
+    let mut content = Vec::new();
+    flate2::read::GzDecoder::new(bytes).read_to_end(&mut content).unwrap();
+    content
+}
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
@@ -187,7 +199,7 @@ fn frames(bytes: &[u8]) -> Vec<u8> {
 
 #[tokio::test]
 async fn compressed_layers_are_unpacked() {
-    let kinds: [Compress; 3] = [gzip, zstd, frames];
+    let kinds: [Compress; 4] = [<[u8]>::to_vec, gzip, zstd, frames];
     for kind in kinds {
         let scene = Scene::new(Guard::Open, false).await;
         compress(&scene, kind);
