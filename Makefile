@@ -11,7 +11,7 @@ export PATH := $(PATH):$(if $(CARGO_HOME),$(CARGO_HOME),$(HOME)/.cargo)/bin
 FERROVIRT := target/release/ferrovirt
 FUZZ_SECONDS := 60
 
-.PHONY: help run stop build test test-unit test-api test-kubectl test-guests test-moves reference-up reference-down kube-up kube-down fuzz lint fmt clean
+.PHONY: help run stop build images test test-unit test-api test-kubectl test-guests test-moves reference-up reference-down kube-up kube-down fuzz lint fmt clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name what; do printf '  make %-15s %s\n' "$$name" "$$what"; done
@@ -27,6 +27,9 @@ stop: ## Stop the local cluster and its guests; its objects are there again afte
 build: ## Install what is missing and build the release binaries, target/release/{ferrovirt,virtctl,virt-launcher}
 	@scripts/setup.sh build
 	cargo build --locked --release --package ferrovirt --package ferrovirt-virt-launcher --package ferrovirt-virtctl
+
+images: ## Build the container images as OCI archives in target/images (REGISTRY=… and VERSION=… for other names)
+	@images/build.sh
 
 test: ## All tests: Rust, the API suite and kubectl on our server and on a real kube-apiserver, guests on the local cluster
 	@scripts/test.sh

@@ -2,6 +2,7 @@
 # Installs the packages that are missing for a purpose, and only those:
 #   setup.sh build       what building the release binaries needs
 #   setup.sh guests      what running guests on this machine needs
+#   setup.sh images      what building the container images needs
 #   setup.sh lint        and the checks of `make lint`
 #   setup.sh test        and the tests
 #   setup.sh reference   what the reference cluster needs besides Go, which tests/reference/build.sh looks after
@@ -49,6 +50,19 @@ needs_of_guest_image() {
   need cpio "the demo guest's first file system" program cpio
   need zstd "the demo guest's first file system" program zstd
   need binutils "the demo guest's EFI program" program objcopy
+}
+# Static programs for the container images, and the launcher's image.
+needs_of_images() {
+  local target=x86_64-unknown-linux-musl
+  if [ ! -d "$(rustc --print target-libdir --target $target)" ]; then
+    command -v rustup >/dev/null || { echo "setup: Rust's target $target is missing; install it as you have installed Rust" >&2; exit 1; }
+    echo "setup: adding Rust's target $target (static programs)"
+    rustup target add $target
+  fi
+  need musl-tools "the ring crate in static programs" program musl-gcc
+  need mmdebstrap "unpacks Debian's packages for the launcher's image" program mmdebstrap
+  need debian-archive-keyring "tells Debian's packages from others" test -e /usr/share/keyrings/debian-archive-keyring.gpg
+  need qemu-utils "disk images" program qemu-img
 }
 needs_of_tests() {
   need libxml2-utils "checks domains against libvirt's schema" program xmllint
@@ -101,8 +115,9 @@ case $purpose in
   lint) needs_of_rust; needs_of_lint ;;
   guests) needs_of_guests; needs_of_guest_image ;;
   test) needs_of_rust; needs_of_guests; needs_of_guest_image; needs_of_tests; needs_of_reference ;;
+  images) needs_of_rust; needs_of_images; needs_of_guest_image ;;
   reference) needs_of_reference ;;
   kubernetes) needs_of_reference; needs_of_kubernetes ;;
-  *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 install

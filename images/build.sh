@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Builds the container images as OCI archives, without a Docker daemon:
+#   build.sh [OUTDIR]    OUTDIR is target/images unless it is said
+# leaves in OUTDIR
+#   control-plane.tar    REGISTRY/control-plane:VERSION, one static program
+#   launcher.tar         REGISTRY/launcher:VERSION, QEMU and libvirt from Debian and our programs
+#   launcher.packages    the Debian packages in it, with their versions
+#   guest*.tar           the test guest, ferrovirt.io/guest:test and others, as images/guest/build.sh makes it
+# and prints name, digest and size of each image. The same sources, compiler and package indices give the same digests.
+# REGISTRY is ferrovirt.io and VERSION the workspace's unless the environment says otherwise; nothing is pushed.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+case $#:${1:-} in 0: | 1:[!-]*) ;; *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
+mkdir -p "${1:-target/images}"
+out=$(cd "${1:-target/images}" && pwd)
+registry=${REGISTRY:-ferrovirt.io}
+version=${VERSION:-$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)}
+target=x86_64-unknown-linux-musl
+# Every node downloads the control plane; both its program and the archive with it stay below this.
+largest_control_plane=$((25 * 1000 * 1000))
+
+say() { echo "images: $*"; }
+[ "$(uname -m)" = x86_64 ] || { say "the images are for x86_64, and this machine is $(uname -m)" >&2; exit 1; }
+scripts/setup.sh images
+
+# Paths of this machine are neither anybody's business nor to change the digest.
+say "building static programs"
+cargo_home=${CARGO_HOME:-$HOME/.cargo}
+RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$cargo_home=/cargo --remap-path-prefix=$PWD=/ferrovirt" \
+  cargo build --locked --profile image --target $target --package ferrovirt --package ferrovirt-virt-launcher
+programs=${CARGO_TARGET_DIR:-target}/$target/image
+ferrovirt=$programs/ferrovirt
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# A umask of the builder must not show in the image.
+umask 022
+
+install -D "$ferrovirt" "$work/control-plane/usr/bin/ferrovirt"
+install -d -m 1777 "$work/control-plane/tmp"
+"$ferrovirt" images pack --name "$registry/control-plane:$version" --out "$out/control-plane.tar" \
+  --entrypoint /usr/bin/ferrovirt --user 1001:1001 "$work/control-plane" >/dev/null
+for file in "$ferrovirt" "$out/control-plane.tar"; do
+  size=$(stat -c %s "$file")
+  [ "$size" -lt "$largest_control_plane" ] ||
+    { say "$file has $size bytes, and the control plane may have $largest_control_plane" >&2; exit 1; }
+done
+
+# Debian's part is a layer of its own, which stays the same from one version of ours to the next.
+packages=$(images/launcher/build.sh)
+install -D -t "$work/launcher/usr/bin" "$ferrovirt" "$programs/virt-launcher"
+"$ferrovirt" images pack --name "$registry/launcher:$version" --out "$out/launcher.tar" \
+  --entrypoint /usr/bin/virt-launcher --user 107:107 --env PATH=/usr/sbin:/usr/bin "$packages" "$work/launcher" >/dev/null
+(cd "$packages/var/lib/dpkg/status.d" && awk '/^(Package|Version):/ { print $2 }' ./* | paste -d' ' - - | sort) >"$out/launcher.packages"
+
+FERROVIRT=$ferrovirt images/guest/build.sh "$work/guest"
+mv "$work"/guest/*.tar "$out/"
+
+say "made in $out"
+for archive in "$out"/*.tar; do
+  index=$(tar -xOf "$archive" index.json)
+  name=$(sed -n 's/.*"io.containerd.image.name":"\([^"]*\)".*/\1/p' <<<"$index")
+  digest=$(sed -n 's/.*"digest":"\([^"]*\)".*/\1/p' <<<"$index")
+  printf '%-36s %s %5.1f MB\n' "$name" "$digest" "$(stat -c %s "$archive")e-6"
+done
+say "the control plane's program has $(stat -c %s "$ferrovirt") bytes"
