@@ -45,6 +45,8 @@ pub fn controller_cluster() -> Vec<Value> {
         rule(&["cdi.kubevirt.io"], &["datavolumes"], &["get", "list", "watch", "create"]),
         rule(&["apiextensions.k8s.io"], &["customresourcedefinitions"], READ),
         rule(&[""], &["pods"], &["get", "list", "watch", "create", "delete"]),
+        // The readiness gate of a pod that a guest has moved to.
+        rule(&[""], &["pods/status"], &["patch"]),
         rule(&[""], &["persistentvolumeclaims", "namespaces"], READ),
         rule(&[""], &["nodes"], &["get", "list", "watch", "patch"]),
         rule(&["policy"], &["poddisruptionbudgets"], &["get", "list", "watch", "delete"]),

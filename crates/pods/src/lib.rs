@@ -18,8 +18,9 @@
 //!
 //! Where files are inside of the pod is said in `ferrovirt_launcher_rpc::paths` alone.
 //!
-//! The pod has **no readiness gate** of its own. KubeVirt's `kubevirt.io/virtual-machine-unpaused` costs one write to the pod
-//! for each start and for each pause; here a paused guest shows in the guest's own `Ready` and `Paused` conditions only.
+//! Only the pod that a guest moves to has a **readiness gate**, KubeVirt's `kubevirt.io/virtual-machine-unpaused`, so that no Service
+//! sends it anything before the guest is there. Elsewhere it would cost one write to the pod for each start and for each pause; a
+//! paused guest shows in the guest's own `Ready` and `Paused` conditions only.
 
 mod container;
 mod metadata;

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use ferrovirt_api::names::{annotations, labels};
+use ferrovirt_api::names::{annotations, conditions, labels};
 use ferrovirt_api::{VirtualMachineInstance, VirtualMachineInstanceMigration};
-use k8s_openapi::api::core::v1::{Affinity, Pod, PodAffinityTerm, PodAntiAffinity};
+use k8s_openapi::api::core::v1::{Affinity, Pod, PodAffinityTerm, PodAntiAffinity, PodReadinessGate};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use crate::{LauncherConfig, Unsupported, launcher_pod, names, placement};
@@ -39,6 +39,9 @@ pub fn target_pod(
     pod.metadata.annotations.get_or_insert_default().insert(annotations::MIGRATION_JOB_NAME.to_owned(), name);
     pin_images(&mut pod, movement.source);
     let spec = pod.spec.get_or_insert_default();
+    // Its container is ready long before the guest is in it.
+    let gate = PodReadinessGate { condition_type: conditions::POD_UNPAUSED.to_owned() };
+    spec.readiness_gates.get_or_insert_default().push(gate);
     let affinity = spec.affinity.get_or_insert_default();
     keep_apart(affinity, vmi.metadata.uid.as_deref().unwrap_or_default());
     let selector = spec.node_selector.get_or_insert_default();

@@ -308,6 +308,13 @@ fn a_target_is_the_guests_pod_on_another_node() {
     assert_eq!(selector["zone"], "east", "the guest's own word stands");
     assert_eq!(selector["disk"], "fast");
     assert_eq!(spec_of(&made).containers, spec_of(&source).containers);
+    let gates = serde_json::to_value(&spec_of(&made).readiness_gates).unwrap();
+    assert_eq!(
+        gates,
+        json!([{"conditionType": "kubevirt.io/virtual-machine-unpaused"}]),
+        "not before the guest is there"
+    );
+    assert_eq!(spec_of(&source).readiness_gates, None);
 }
 
 #[test]

@@ -3,16 +3,18 @@
 use std::sync::Arc;
 
 use ferrovirt_api::VirtualMachineInstance;
-use ferrovirt_api::names::{labels, reasons};
+use ferrovirt_api::names::{conditions, labels, reasons};
 use ferrovirt_reconcile::controller::{Category, standard};
 use ferrovirt_reconcile::events::reference;
 use ferrovirt_reconcile::{Act, Failure, Note, ObjectKey};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::{Record, View, VmiController};
+use crate::conditions::whole_seconds;
 use crate::patch::difference;
 
 /// All that the controller can do, besides writing the guest's record.
@@ -24,6 +26,8 @@ pub enum Action {
     DeletePod(Arc<Pod>),
     /// Delete the pod that the guest has left, after making sure that it has.
     DeleteSource(Arc<Pod>),
+    /// Let Services send to the pod: the guest is in it.
+    OpenGate(Arc<Pod>),
     /// Make sure that there is no pod of these names and this owner: the cache sees labelled pods only, and late. What follows can not
     /// be taken back.
     ConfirmGone {
@@ -42,6 +46,7 @@ impl Act<VmiController> for Action {
             Self::CreatePod(_) => "create pod",
             Self::DeletePod(_) => "delete pod",
             Self::DeleteSource(_) => "delete the pod that the guest has left",
+            Self::OpenGate(_) => "open the pod's readiness gate",
             Self::ConfirmGone { .. } => "confirm that the pod is gone",
             Self::Tell(_) => "record event",
         }
@@ -59,6 +64,7 @@ impl Act<VmiController> for Action {
                 confirm_left(controller, vmi, &pod).await?;
                 controller.delete(&pods, &pod, vmi).await
             }
+            Self::OpenGate(pod) => open_gate(&pods, &pod, whole_seconds(controller.clock.now())).await,
             Self::ConfirmGone { pods: names, owner } => {
                 for name in names {
                     confirm_gone(&pods, &name, &owner).await?;
@@ -96,6 +102,17 @@ impl VmiController {
             self.tell(vmi, &Note::warning(reason, failure.message())).await;
         }
         result
+    }
+}
+
+/// Adds the condition that the gate waits for; those of others stay.
+async fn open_gate(pods: &Api<Pod>, pod: &Pod, now: Time) -> Result<(), Failure> {
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let opened = json!({"type": conditions::POD_UNPAUSED, "status": "True", "lastTransitionTime": now});
+    let changes = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [opened]}});
+    match pods.patch_status(name, &PatchParams::default(), &Patch::Strategic(changes)).await {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::api(format!("open the readiness gate of pod {name}"), error)),
     }
 }
 

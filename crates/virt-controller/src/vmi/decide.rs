@@ -243,7 +243,10 @@ fn after_hand_over(view: &View) -> Decision {
     if active.keys().any(|uid| !known.contains_key(uid)) || (has_moved && active != *known) {
         draft.record.status.active_pods = active;
     }
-    let plan = Plan::nothing().report(draft.record);
+    let mut plan = Plan::nothing().report(draft.record);
+    if let Some(pod) = moving::arrived(&view.record.status, &view.pods) {
+        plan = plan.then(Action::OpenGate(pod.clone()));
+    }
     match moving::left_behind(&view.record.status, &view.pods, view.now) {
         LeftBehind::Nothing => plan,
         LeftBehind::Ending(rest) => plan.look_again_after(rest),
@@ -305,7 +308,9 @@ fn readiness(view: &View) -> (ConditionStatus, String, String) {
     if phase(view) != Phase::Running || is_paused {
         return no(reasons::GUEST_NOT_RUNNING, "the guest does not run");
     }
-    match pod_state::condition(pod, "Ready") {
+    // A gate that is about to be opened says nothing about the guest.
+    let containers = pod_state::condition(pod, "ContainersReady").filter(|_| moving::is_gated(pod));
+    match containers.or_else(|| pod_state::condition(pod, "Ready")) {
         Some(ready) => (
             ready.status.parse().unwrap_or(ConditionStatus::Unknown),
             ready.reason.clone().unwrap_or_default(),

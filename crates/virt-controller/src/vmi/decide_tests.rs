@@ -512,6 +512,43 @@ fn after_a_move_the_pod_that_was_left_goes() {
 }
 
 #[test]
+fn services_send_to_the_target_once_the_guest_is_there_and_the_source_is_not_served() {
+    let gated = |gate: &str| {
+        let mut target = target("node-2");
+        target["spec"]["readinessGates"] = json!([{"conditionType": "kubevirt.io/virtual-machine-unpaused"}]);
+        target["status"]["conditions"] = json!([
+            {"type": "ContainersReady", "status": "True"},
+            {"type": "Ready", "status": gate},
+            {"type": "kubevirt.io/virtual-machine-unpaused", "status": gate},
+        ]);
+        target
+    };
+    let opens = |vmi: Value, pods: Vec<Value>| {
+        let view = view(vmi, pods);
+        let plan = decide(&view);
+        let record = plan.status.clone().unwrap();
+        assert_eq!(said_of(&record.status, "Ready").0, ConditionStatus::True, "the guest serves all the time");
+        plan.actions
+            .iter()
+            .any(|action| matches!(action, Action::OpenGate(pod) if pod.metadata.uid.as_deref() == Some("target-uid")))
+    };
+    let source = || pod(Some(NODE), running());
+    let end = json!({"endTimestamp": "2026-01-01T11:59:50Z"});
+    assert!(!opens(moving(&json!({})), vec![source(), gated("False")]), "it is not there yet");
+    assert!(!opens(moved(&end), vec![source(), gated("False")]), "the source still gets traffic");
+    let mut ended = source();
+    ended["status"]["phase"] = json!("Succeeded");
+    assert!(opens(moved(&end), vec![ended, gated("False")]));
+    let mut leaving = source();
+    leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T11:59:59Z");
+    assert!(opens(moved(&end), vec![leaving, gated("False")]));
+    assert!(opens(moved(&end), vec![gated("False")]));
+    assert!(!opens(moved(&end), vec![gated("True")]), "once");
+    let post_copy = json!({"endTimestamp": "2026-01-01T11:59:50Z", "mode": "PostCopy"});
+    assert!(opens(moved(&post_copy), vec![source(), gated("False")]), "the source waits for the last page");
+}
+
+#[test]
 fn a_guest_that_moved_and_lost_its_pod_has_ended() {
     let mut vmi = moved(&json!({}));
     vmi["status"]["activePods"] = json!({"target-uid": "node-2"});
@@ -721,7 +758,7 @@ proptest! {
                         prop_assert!(targets, "created next to another");
                     }
                     Action::DeletePod(_) => prop_assert!(view.vmi.metadata.deletion_timestamp.is_some(), "nobody wanted that"),
-                    Action::DeleteSource(_) => prop_assert!(false, "nothing has moved"),
+                    Action::DeleteSource(_) | Action::OpenGate(_) => prop_assert!(false, "nothing has moved"),
                     Action::ConfirmGone { .. } | Action::Tell(_) => {}
                 }
             }

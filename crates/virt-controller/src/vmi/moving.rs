@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrovirt_api::VirtualMachineInstance;
+use ferrovirt_api::names::conditions;
 use ferrovirt_api::vmi::{MigrationMode, MigrationState, VirtualMachineInstanceStatus as Status};
 use ferrovirt_pods::pod_name;
 use jiff::Timestamp;
@@ -60,6 +61,36 @@ pub(super) fn names(vmi: &VirtualMachineInstance, status: &Status, pods: &[Arc<P
     names.dedup();
     names.retain(|name| pods.iter().all(|pod| pod.metadata.name.as_ref() != Some(name)));
     names
+}
+
+/// Whether the pod waits for its guest with a readiness gate that nobody has opened.
+pub(super) fn is_gated(pod: &Pod) -> bool {
+    let gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
+    gates.into_iter().any(|gate| gate.condition_type == conditions::POD_UNPAUSED)
+        && pod_state::condition(pod, conditions::POD_UNPAUSED).is_none_or(|gate| gate.status != "True")
+}
+
+/// The pod whose readiness gate can be opened: the guest runs in it, and Services send nothing to the pod that it has left. They may
+/// do so a little longer while the target fetches memory from there: a part of the traffic is better than none.
+pub(super) fn arrived<'a>(status: &Status, pods: &'a [Arc<Pod>]) -> Option<&'a Arc<Pod>> {
+    let is_there = |pod: &Pod| status.node_name.is_some() && node_of(pod) == status.node_name.as_deref();
+    let state = status.migration_state.as_ref();
+    let serves = |pod: &Arc<Pod>| {
+        !pod_state::is_finished(pod)
+            && pod.metadata.deletion_timestamp.is_none()
+            && pod_state::condition(pod, "Ready").is_some_and(|ready| ready.status == "True")
+    };
+    let is_fetching = state.is_some_and(|state| state.mode == Some(MigrationMode::PostCopy));
+    if !is_fetching && pods.iter().any(|pod| !is_there(pod) && serves(pod)) {
+        return None;
+    }
+    pods.iter().find(|pod| {
+        is_there(pod)
+            && is_gated(pod)
+            && pod.metadata.deletion_timestamp.is_none()
+            && !pod_state::is_finished(pod)
+            && state.is_some_and(|state| has_moved(status, state) && state.target_pod == pod.metadata.name)
+    })
 }
 
 /// The pod that the guest has left.
