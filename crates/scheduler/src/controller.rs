@@ -47,7 +47,7 @@ pub enum SchedulerError {
 ///
 /// # Errors
 /// When watches cannot be set up.
-pub async fn run(client: Client, stop: CancellationToken) -> Result<(), SchedulerError> {
+pub async fn run(client: Client, clock: Clock, stop: CancellationToken) -> Result<(), SchedulerError> {
     let queue = Queue::default();
     let caches = Caches::new();
     let cluster = Arc::new(Mutex::new(Cluster::default()));
@@ -60,14 +60,16 @@ pub async fn run(client: Client, stop: CancellationToken) -> Result<(), Schedule
     watches.add(Api::all(client.clone()), watcher::Config::default(), &caches.classes)?;
     watches.add(Api::all(client.clone()), watcher::Config::default(), &caches.namespaces)?;
     let synced = watches.synced();
-    let recorder = Recorder::new(client.clone(), SCHEDULER_NAME, SCHEDULER_NAME, Clock::System);
-    let scheduler = Scheduler { client, caches, cluster, recorder, clock: Clock::System };
+    let recorder = Recorder::new(client.clone(), SCHEDULER_NAME, SCHEDULER_NAME, clock);
+    let scheduler = Scheduler { client, caches, cluster, recorder, clock };
     let work = async {
         synced.await;
         // One worker: each decision has to know the one before.
         Runner::new(scheduler, queue).workers(1).run(stop.clone()).await;
     };
+    // What watches bring is taken in before anybody acts.
     tokio::select! {
+        biased;
         () = watches.run() => {}
         () = work => {}
     }

@@ -10,6 +10,7 @@ use ferrovirt_apiserver::cluster;
 use ferrovirt_apiserver::controllers::Housekeeper;
 use ferrovirt_apiserver::serve::erase;
 use ferrovirt_apiserver::server::{Machine, Peer, Server};
+use ferrovirt_reconcile::Clock;
 use http::Request;
 use kube::Client;
 use serde_json::{Value, json};
@@ -30,7 +31,7 @@ impl World {
         let (server, keeper) = cluster::in_memory(keys.path(), Arc::new(Machine), stop.clone()).await.unwrap();
         let world = Self { server, keeper, stop, _keys: keys };
         world.seen("/api/v1/namespaces/default/serviceaccounts/default", Value::is_object).await;
-        tokio::spawn(ferrovirt_scheduler::run(world.client(), world.stop.clone()));
+        tokio::spawn(ferrovirt_scheduler::run(world.client(), Clock::System, world.stop.clone()));
         world
     }
 

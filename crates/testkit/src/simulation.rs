@@ -151,7 +151,7 @@ async fn controller(world: Arc<World>, client: kube::Client, life: Life) {
 }
 
 async fn scheduler(world: Arc<World>, client: kube::Client, life: Life) {
-    if let Err(error) = ferrovirt_scheduler::run(client, life.token()).await {
+    if let Err(error) = ferrovirt_scheduler::run(client, world.clock, life.token()).await {
         world.broken(|| format!("the scheduler ended: {error}"));
     }
 }

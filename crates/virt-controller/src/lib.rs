@@ -105,6 +105,7 @@ async fn work(client: Client, config: ControllerConfig, stop: CancellationToken)
     let budgets = disruption::runner(client.clone(), caches.clone());
     let controllers = async {
         tokio::select! {
+            biased;
             () = synced => {
                 let around = async {
                     tokio::join!(evacuations.run(stop.clone()), nodes.run(stop.clone()), budgets.run(stop.clone()))
@@ -115,7 +116,9 @@ async fn work(client: Client, config: ControllerConfig, stop: CancellationToken)
             () = stop.cancelled() => {}
         }
     };
+    // What watches bring is taken in before anybody acts.
     tokio::select! {
+        biased;
         () = watches.run() => {}
         () = caches.watch_data_volumes(&client) => {}
         () = controllers => {}

@@ -128,11 +128,14 @@ async fn work(mut watches: Watches, guests: Guests, queues: Queues, stop: Cancel
             std::future::pending::<()>().await;
         };
         tokio::select! {
+            biased;
             _ = work => {}
             () = calls => {}
         }
     };
+    // What watches bring is taken in before anybody acts.
     tokio::select! {
+        biased;
         () = watches.run() => {}
         () = work => {}
     }

@@ -83,6 +83,7 @@ pub(super) async fn run(keeper: Arc<Housekeeper>) {
             Err(Some(due)) => {
                 let wait = due.duration_since(now).unsigned_abs();
                 tokio::select! {
+                    biased;
                     () = tokio::time::sleep(wait) => {}
                     () = expiry.sooner.notified() => {}
                 }

@@ -10,7 +10,7 @@
 //! | an owner waits in foreground deletion | its dependents are deleted, then its finalizer goes |
 //! | an owner waits to orphan | its dependents lose the reference, then its finalizer goes |
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ const RETRY: Duration = Duration::from_millis(500);
 pub(super) struct Garbage {
     queue: Queue<Key>,
     /// Owner uid → dependents.
-    dependents: Mutex<HashMap<String, HashSet<Key>>>,
+    dependents: Mutex<HashMap<String, BTreeSet<Key>>>,
 }
 
 /// The parts of an object that matter here; parsing stops at metadata.
@@ -108,7 +108,7 @@ impl Garbage {
         }
     }
 
-    fn after_deletion(&self, dependents: &HashMap<String, HashSet<Key>>, gone: Meta, _event: &Event) {
+    fn after_deletion(&self, dependents: &HashMap<String, BTreeSet<Key>>, gone: Meta, _event: &Event) {
         for key in dependents.get(&gone.uid).into_iter().flatten() {
             self.queue.add(key.clone());
         }

@@ -109,6 +109,7 @@ impl Housekeeper {
         let stop = self.stop.clone();
         self.tracker.spawn(async move {
             tokio::select! {
+                biased;
                 () = stop.cancelled() => {}
                 () = task => {}
             }
@@ -139,6 +140,7 @@ impl Housekeeper {
                 let keeper = self.clone();
                 self.tracker.spawn(async move {
                     tokio::select! {
+                        biased;
                         () = stop.cancelled() => {}
                         () = keeper.follow(storage) => {}
                     }

@@ -50,6 +50,7 @@ pub async fn run(server: Arc<Server>, stop: CancellationToken) {
     let started = server.environment.now();
     loop {
         tokio::select! {
+            biased;
             () = stop.cancelled() => return,
             () = tokio::time::sleep(PERIOD) => {}
         }

@@ -1,7 +1,7 @@
 //! Faults of a replicated API server, for the simulator: watches that lag, repeat, skip or break, and reads from the
 //! past. All are off unless set, deterministic, and per resource. They change what readers see, never what is stored.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
@@ -14,7 +14,7 @@ use super::object::Revision;
 pub(super) struct FaultTable {
     /// Checked first, so that a store without faults pays one relaxed load.
     active: AtomicBool,
-    by_resource: Mutex<HashMap<Box<str>, Faults>>,
+    by_resource: Mutex<BTreeMap<Box<str>, Faults>>,
 }
 
 /// The faults of one resource.

@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
 
 pub use self::faults::WatchFaults;
 pub use self::log::OpenError;
@@ -105,7 +106,8 @@ struct Inner {
 /// What watches need of the store.
 pub(crate) struct Shared {
     state: RwLock<State>,
-    head: tokio::sync::watch::Sender<Revision>,
+    /// Wakes those who wait for a revision, in the order in which they came.
+    grown: Notify,
     faults: FaultTable,
     /// Transactions that were made durable.
     transactions: AtomicU64,
@@ -223,9 +225,13 @@ impl Store {
 
     /// Waits until the store has reached a revision.
     pub async fn wait_for(&self, revision: Revision) {
-        let mut head = self.inner.shared.head.subscribe();
-        // The sender lives as long as this store.
-        let _ = head.wait_for(|head| *head >= revision).await;
+        loop {
+            let grown = self.inner.shared.grown.notified();
+            if self.revision() >= revision {
+                return;
+            }
+            grown.await;
+        }
     }
 
     /// Forgets the history up to a revision; the objects stay. Returns the revision that is compacted now.
@@ -289,10 +295,9 @@ impl Drop for Inner {
 
 impl Shared {
     fn new(state: State) -> Arc<Shared> {
-        let head = tokio::sync::watch::Sender::new(state.head);
         Arc::new(Shared {
             state: RwLock::new(state),
-            head,
+            grown: Notify::new(),
             faults: FaultTable::default(),
             transactions: AtomicU64::new(0),
         })

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use super::object::{Event, Key, Object, Revision};
 
@@ -36,8 +36,8 @@ pub(super) struct Table {
     pub(super) history: VecDeque<Arc<Event>>,
     /// The newest event that left the history.
     pub(super) trimmed: Revision,
-    /// Tells tail readers that there is something new; carries the revision.
-    pub(super) tail: watch::Sender<Revision>,
+    /// Tells tail readers that there is something new. They are woken in the order in which they came, so that a simulation repeats itself.
+    pub(super) tail: Arc<Notify>,
 }
 
 /// Objects of a list, and what is left after them.
@@ -183,7 +183,7 @@ impl State {
     pub(super) fn wake<'a>(&self, resources: impl Iterator<Item = &'a str>) {
         for resource in resources {
             if let Some(table) = self.tables.get(resource) {
-                table.tail.send_replace(self.head);
+                table.tail.notify_waiters();
             }
         }
     }
@@ -205,13 +205,7 @@ type Overlay = BTreeMap<Position, Option<Arc<Object>>>;
 
 impl Table {
     fn new() -> Table {
-        Table {
-            namespaces: BTreeMap::new(),
-            objects: 0,
-            history: VecDeque::new(),
-            trimmed: 0,
-            tail: watch::Sender::new(0),
-        }
+        Table { namespaces: BTreeMap::new(), objects: 0, history: VecDeque::new(), trimmed: 0, tail: Arc::default() }
     }
 
     fn namespace(&self, namespace: &str) -> Option<&BTreeMap<Arc<str>, Arc<Object>>> {

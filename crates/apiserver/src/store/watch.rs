@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use super::Shared;
 use super::faults::Faults;
@@ -44,7 +44,7 @@ pub struct Watch {
     namespace: Option<Arc<str>>,
     /// Everything up to here was delivered or does not concern this watch.
     cursor: Revision,
-    tail: watch::Receiver<Revision>,
+    tail: Arc<Notify>,
     /// How many events this watch came by; faults count with it.
     counted: u64,
     /// `Faults::broken` when the watch was opened.
@@ -75,7 +75,7 @@ impl Watch {
             Some((name, _)) => name.clone(),
             None => resource.into(),
         };
-        let tail = state.table(&resource).tail.subscribe();
+        let tail = state.table(&resource).tail.clone();
         drop(state);
         Ok(Watch {
             shared,
@@ -91,15 +91,14 @@ impl Watch {
 
     /// Waits for the next change. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Result<Arc<Event>, WatchError> {
+        let tail = self.tail.clone();
         loop {
-            // Marked as seen before looking, so that a change in between wakes us again.
-            self.tail.mark_unchanged();
+            // Made before looking, so that a change in between wakes us. A store that closes wakes everybody.
+            let woken = tail.notified();
             if let Some(event) = self.try_next()? {
                 return Ok(event);
             }
-            if self.tail.changed().await.is_err() {
-                return Err(WatchError::Closed);
-            }
+            woken.await;
         }
     }
 

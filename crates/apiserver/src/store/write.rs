@@ -129,12 +129,12 @@ impl Shared {
             state.publish(event);
         }
         state.wake(touched.iter().map(|resource| &**resource));
-        self.head.send_replace(state.head);
+        self.grown.notify_waiters();
     }
 
     /// Wakes everybody, when it is not known what changed.
     pub(super) fn announce(&self, state: &State) {
         state.wake(state.tables.keys().map(|resource| &**resource));
-        self.head.send_replace(state.head);
+        self.grown.notify_waiters();
     }
 }

@@ -20,6 +20,7 @@ use ferrovirt_apiserver::cluster::Cluster;
 use ferrovirt_apiserver::serve::erase;
 use ferrovirt_apiserver::server::{Peer, Server};
 use ferrovirt_node::local_path::LocalPath;
+use ferrovirt_reconcile::Clock;
 use http::Request;
 use tokio_util::sync::CancellationToken;
 
@@ -55,7 +56,7 @@ pub(crate) async fn start(
     tokio::spawn(report("virt-controller", ferrovirt_virt_controller::run(controller, config, stop.clone())));
     tokio::spawn(ferrovirt_apiserver::controllers::nodes::run(server.clone(), stop.clone()));
     let scheduler = client(server, identities::SCHEDULER);
-    tokio::spawn(report("scheduler", ferrovirt_scheduler::run(scheduler, stop.clone())));
+    tokio::spawn(report("scheduler", ferrovirt_scheduler::run(scheduler, Clock::System, stop.clone())));
     Ok(())
 }
 

@@ -78,6 +78,7 @@ impl<K: QueueKey> Queue<K> {
             };
             // `Notify` keeps a wake-up that comes before the wait, so nothing is missed between the look and the wait.
             tokio::select! {
+                biased;
                 () = self.shared.work.notified() => {}
                 () = sleep_until(due.map(|due| self.shared.start + due)) => {}
             }

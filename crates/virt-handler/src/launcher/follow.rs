@@ -3,7 +3,7 @@
 //! A follower has no opinion about the guest. When the connection breaks it connects again; what was known stays known, marked
 //! as not connected, until the pod is gone.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,9 +35,15 @@ type Listener = dyn Fn(&str) + Send + Sync;
 /// The followers of one node.
 pub struct Followers {
     launchers: Arc<dyn Launchers>,
-    cache_file: PathBuf,
-    known: Arc<Mutex<HashMap<String, Entry>>>,
+    capabilities: Arc<Capabilities>,
+    known: Arc<Mutex<BTreeMap<String, Entry>>>,
     listener: Arc<Listener>,
+}
+
+/// libvirt's capability cache: in a file for the next handler, and at hand for the launchers of this one.
+struct Capabilities {
+    file: PathBuf,
+    content: Mutex<Vec<u8>>,
 }
 
 struct Entry {
@@ -52,7 +58,9 @@ impl Followers {
         cache_file: PathBuf,
         listener: impl Fn(&str) + Send + Sync + 'static,
     ) -> Self {
-        Self { launchers, cache_file, known: Arc::default(), listener: Arc::new(listener) }
+        let content = Mutex::new(std::fs::read(&cache_file).unwrap_or_default());
+        let capabilities = Arc::new(Capabilities { file: cache_file, content });
+        Self { launchers, capabilities, known: Arc::default(), listener: Arc::new(listener) }
     }
 
     /// Follows the launcher of a pod from now on.
@@ -64,7 +72,7 @@ impl Followers {
         let follower = Follower {
             pod_uid: pod_uid.to_owned(),
             launchers: self.launchers.clone(),
-            cache_file: self.cache_file.clone(),
+            capabilities: self.capabilities.clone(),
             known: self.known.clone(),
             listener: self.listener.clone(),
         };
@@ -103,8 +111,8 @@ impl Drop for Followers {
 struct Follower {
     pod_uid: String,
     launchers: Arc<dyn Launchers>,
-    cache_file: PathBuf,
-    known: Arc<Mutex<HashMap<String, Entry>>>,
+    capabilities: Arc<Capabilities>,
+    known: Arc<Mutex<BTreeMap<String, Entry>>>,
     listener: Arc<Listener>,
 }
 
@@ -125,7 +133,7 @@ impl Follower {
 
     /// Follows one connection to its end; says whether there was anything to hear.
     async fn listen(&self, launcher: &Arc<dyn Launcher>) -> bool {
-        let cache = tokio::fs::read(&self.cache_file).await.unwrap_or_default();
+        let cache = self.capabilities.content.lock().clone();
         let had_cache = !cache.is_empty();
         if let Err(error) = launcher.prepare(cache).await {
             tracing::debug!(pod = %self.pod_uid, %error, "the launcher does not take the capability cache");
@@ -152,14 +160,16 @@ impl Follower {
     /// What one libvirt found out about QEMU saves the next ones a second each.
     async fn keep_capabilities(&self, launcher: &Arc<dyn Launcher>) {
         let Ok(cache) = launcher.capabilities().await else { return };
-        let unfinished = self.cache_file.with_extension(format!("{}.new", self.pod_uid));
+        let file = &self.capabilities.file;
+        let unfinished = file.with_extension(format!("{}.new", self.pod_uid));
         let kept = async {
-            tokio::fs::write(&unfinished, cache).await?;
-            tokio::fs::rename(&unfinished, &self.cache_file).await
+            tokio::fs::write(&unfinished, &cache).await?;
+            tokio::fs::rename(&unfinished, file).await
         };
         if let Err(error) = kept.await {
-            tracing::warn!(%error, "cannot keep libvirt's capability cache in {}", self.cache_file.display());
+            tracing::warn!(%error, "cannot keep libvirt's capability cache in {}", file.display());
         }
+        *self.capabilities.content.lock() = cache;
     }
 
     fn change(&self, change: impl FnOnce(&mut Followed) -> bool) {

@@ -12,7 +12,7 @@
 //! * Nothing is remembered: a handler that starts again takes the next connections. Those that went through its predecessor are broken,
 //!   which the launchers' machines know how to bear.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ pub(crate) struct Route {
 /// Carries the connections of moves away from this node; one task for each move.
 pub(crate) struct Carriers {
     peers: Arc<dyn Peers>,
-    tasks: Mutex<HashMap<String, AbortOnDropHandle<()>>>,
+    tasks: Mutex<BTreeMap<String, AbortOnDropHandle<()>>>,
 }
 
 impl Carriers {
