@@ -29,6 +29,7 @@ pub(crate) async fn run(world: Arc<World>, node: usize, client: Client, life: Li
             let _ = step(&world, node, &pods, pod).await;
         }
         tokio::select! {
+            biased;
             () = world.server.store.wait_for(seen + 1) => {}
             () = world.machine.ended.notified() => {}
             () = tokio::time::sleep(TICK) => {}

@@ -99,8 +99,7 @@ impl Launcher for Connected {
             self.arrive().await?;
             self.process.begin(&self.world, &request.uid);
             let mut reports = self.process.reports();
-            let started = reports.wait_for(|report| report.state != DomainState::Starting).await;
-            let report = started.map_or_else(|_| self.process.report(), |report| report.clone());
+            let report = reports.wait_for(|report| report.state != DomainState::Starting).await;
             self.arrive().await?;
             Ok(report)
         })
@@ -109,15 +108,15 @@ impl Launcher for Connected {
     fn events(&self) -> Answer<'_, BoxStream<'static, DomainReport>> {
         Box::pin(async move {
             self.arrive().await?;
-            let mut reports = self.process.reports();
-            reports.mark_changed();
+            let reports = self.process.reports();
             let (process, life, world) = (self.process.clone(), self.life.clone(), self.world.clone());
             let events = stream::unfold(reports, move |mut reports| {
                 let (process, life, world) = (process.clone(), life.clone(), world.clone());
                 async move {
                     loop {
                         tokio::select! {
-                            changed = reports.changed() => changed.ok()?,
+                            biased;
+                            () = reports.changed() => {}
                             // Connections end with the process at their other end.
                             () = world.machine.ended.notified() => {
                                 if process.ended().is_some() {
@@ -131,7 +130,7 @@ impl Launcher for Connected {
                         if process.ended().is_some() {
                             return None;
                         }
-                        let report = reports.borrow_and_update().clone();
+                        let report = reports.take();
                         return Some((report, reports));
                     }
                 }
@@ -187,6 +186,7 @@ impl Launcher for Connected {
         Box::pin(async move {
             self.arrive().await?;
             let (channel, stream) = tokio::select! {
+                biased;
                 made = self.process.outgoing(&self.world, id) => made?,
                 () = self.process.dies() => return Err(LauncherError::Unreachable("the process has ended".to_owned())),
             };

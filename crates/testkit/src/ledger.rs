@@ -63,7 +63,7 @@ impl Ledger {
     /// Takes note of new guests: each start must have been in order.
     pub(crate) fn note_guests(&self, world: &World) {
         let mut pages = self.0.lock();
-        for guest in &*world.guests() {
+        for guest in world.guests() {
             let text = |field: &str| guest["metadata"][field].as_str().unwrap_or_default().to_owned();
             let name = text("name");
             let Some(page) = pages.get_mut(&name) else { continue };

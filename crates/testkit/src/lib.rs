@@ -34,6 +34,7 @@ pub mod moves;
 pub mod network;
 pub mod server;
 pub mod simulation;
+mod told;
 pub mod user;
 pub mod world;
 

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::course::Fate;
 use crate::moves::Moves;
+use crate::told::{Followed, Told};
 use crate::world::World;
 
 /// How long a launcher waits for somebody to note its guest's end.
@@ -52,7 +53,7 @@ pub struct Process {
     pub guest: String,
     /// The guest's uid.
     pub guest_uid: String,
-    report: watch::Sender<DomainReport>,
+    report: Told<DomainReport>,
     deadline: watch::Sender<Option<Instant>>,
     done: Notify,
     ending: Mutex<Option<Ending>>,
@@ -109,7 +110,7 @@ impl Machine {
             node,
             guest: guest.to_owned(),
             guest_uid: guest_uid.to_owned(),
-            report: watch::Sender::new(DomainReport::default()),
+            report: Told::new(DomainReport::default()),
             deadline: watch::Sender::new(None),
             done: Notify::new(),
             ending: Mutex::new(None),
@@ -131,12 +132,12 @@ fn writes(state: &DomainState) -> bool {
 impl Process {
     /// What the launcher reports.
     pub fn report(&self) -> DomainReport {
-        self.report.borrow().clone()
+        self.report.get()
     }
 
     /// Follows the reports.
-    pub(crate) fn reports(&self) -> watch::Receiver<DomainReport> {
-        self.report.subscribe()
+    pub(crate) fn reports(&self) -> Followed<DomainReport> {
+        self.report.follow()
     }
 
     /// How it ended, if it has.
@@ -162,7 +163,7 @@ impl Process {
 
     /// Whether its guest runs, or will for certain.
     pub fn is_live(&self) -> bool {
-        self.ending.lock().is_none() && (writes(&self.report.borrow().state) || self.moves.will_run())
+        self.ending.lock().is_none() && (self.report.look(|report| writes(&report.state)) || self.moves.will_run())
     }
 
     /// Another copy of the guest that lives.
@@ -177,7 +178,7 @@ impl Process {
     }
 
     pub(crate) fn is_off(&self) -> bool {
-        matches!(self.report.borrow().state, DomainState::Off(_))
+        self.report.look(|report| matches!(report.state, DomainState::Off(_)))
     }
 
     pub(crate) fn was_asked_to_end(&self) -> bool {
@@ -185,7 +186,7 @@ impl Process {
     }
 
     pub(crate) fn change_report(&self, change: impl FnOnce(&mut DomainReport)) {
-        self.report.send_modify(change);
+        self.report.change(change);
     }
 
     pub(crate) fn enter(&self, state: DomainState) {
@@ -213,7 +214,7 @@ impl Process {
         if uid != self.guest_uid {
             world.broken(|| format!("the launcher of {} was given another guest", self.guest));
         }
-        self.report.send_modify(|report| {
+        self.report.change(|report| {
             report.uid = Some(uid.to_owned());
             report.state = DomainState::Starting;
         });
@@ -286,11 +287,9 @@ impl Process {
 async fn live(world: Arc<World>, process: Arc<Process>) {
     let mut reports = process.reports();
     let reason = loop {
-        if let DomainState::Off(reason) = reports.borrow_and_update().state {
+        reports.changed().await;
+        if let DomainState::Off(reason) = reports.take().state {
             break reason;
-        }
-        if reports.changed().await.is_err() {
-            return;
         }
     };
     // One whose guest has moved away, or never came, is needed by nobody.
@@ -337,6 +336,7 @@ async fn bring_about_the_end(world: Arc<World>, process: Arc<Process>) {
         let deadline = deadlines.borrow_and_update().unwrap_or_else(Instant::now);
         let next = if listens { powers_off.min(deadline) } else { deadline };
         tokio::select! {
+            biased;
             () = tokio::time::sleep_until(next) => {
                 let in_time = listens && powers_off <= deadline;
                 return process.end(&world, if in_time { OffReason::Shutdown } else { OffReason::Destroyed });
@@ -376,7 +376,7 @@ pub(crate) mod tests {
         Machine::start(world, pod, 0, "a", uid);
         let process = world.machine.process(pod).unwrap();
         process.begin(world, uid);
-        process.reports().wait_for(|report| report.state == DomainState::Running).await.unwrap();
+        process.reports().wait_for(|report| report.state == DomainState::Running).await;
         process
     }
 

@@ -174,7 +174,7 @@ impl<'a> Mover<'a> {
         });
         let fenced: Vec<String> = fenced.collect();
         let pods = self.world.server.internal("", "v1", "pods", "simulation")?;
-        for pod in self.world.pods().iter() {
+        for pod in &self.world.pods() {
             let node = pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
             if fenced.contains(&node) && self.world.is_fenced(&node) {
                 let name = pod["metadata"]["name"].as_str().unwrap_or_default();
@@ -206,7 +206,7 @@ impl<'a> Mover<'a> {
         let living: Vec<_> = living.iter().filter(|process| process.guest == name).collect();
         let owner = &vmi["metadata"]["uid"];
         let pods = self.world.pods();
-        let is_its = |pod: &&Value| {
+        let is_its = |pod: &&Arc<Value>| {
             let has_ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
             pod["metadata"]["ownerReferences"][0]["uid"] == *owner && !has_ended
         };

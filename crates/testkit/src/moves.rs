@@ -437,6 +437,7 @@ impl Process {
             matches!(stream.read(&mut [0]).await, Ok(1))
         };
         let sent = tokio::select! {
+            biased;
             sent = sent => sent && !world.hypervisor_fails(),
             () = stop.cancelled() => false,
             () = self.dies() => return,
@@ -456,6 +457,7 @@ impl Process {
     async fn receive_memory(self: Arc<Self>, world: &Arc<World>, id: &str, mut stream: DuplexStream) {
         let mut memory = vec![0; MEMORY.iter().map(|bytes| bytes.len()).sum()];
         let whole = tokio::select! {
+            biased;
             read = stream.read_exact(&mut memory) => read.is_ok() && memory == MEMORY.concat(),
             () = self.dies() => return,
         };
@@ -478,6 +480,7 @@ async fn speak(stream: DuplexStream, mut words: mpsc::UnboundedReceiver<Line>, h
     let mut lines = BufReader::new(read).lines();
     loop {
         tokio::select! {
+            biased;
             line = lines.next_line() => {
                 let Ok(Some(line)) = line else { return };
                 if let Ok(line) = serde_json::from_str(&line) {
@@ -537,7 +540,7 @@ mod tests {
         let is_over =
             |stage: &Stage| matches!(stage, Stage::Source(SourceStage::Over(_)) | Stage::Target(TargetStage::Started));
         let report = reports.wait_for(|report| is_over(&report.migration.as_ref().unwrap().stage)).await;
-        report.unwrap().migration.clone().unwrap().stage
+        report.migration.unwrap().stage
     }
 
     #[tokio::test(start_paused = true)]
@@ -571,7 +574,7 @@ mod tests {
         tokio::spawn(join(world.clone(), source.clone(), target.clone()));
         let mut reports = source.reports();
         let doubtful = Stage::Source(SourceStage::Doubtful);
-        reports.wait_for(|report| report.migration.as_ref().unwrap().stage == doubtful).await.unwrap();
+        reports.wait_for(|report| report.migration.as_ref().unwrap().stage == doubtful).await;
         // The target hears its word a moment later, and nobody hears the target.
         let verdict = VerdictRequest { id: ID.to_owned(), verdict: Verdict::Never };
         source.tell_verdict(&world, &verdict);

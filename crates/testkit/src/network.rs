@@ -156,6 +156,7 @@ async fn carry(
         tokio::join!(forward(&world, &mut near.0, &mut far.1), forward(&world, &mut far.0, &mut near.1));
     };
     tokio::select! {
+        biased;
         () = carried => return,
         () = one.cancelled() => return,
         () = other.cancelled() => return,

@@ -46,6 +46,10 @@ pub struct Outcome {
     pub writes_until_moved: BTreeMap<String, u64>,
     /// Writes of each component in all.
     pub writes: BTreeMap<String, u64>,
+    /// What happened.
+    pub record: String,
+    /// Differs for runs that did not go the same way, to the last number that was drawn.
+    pub fingerprint: u64,
 }
 
 /// Why a run failed.
@@ -207,7 +211,8 @@ impl Scenario<'_> {
         }
         self.last_deeds(trouble_ends, &users).await?;
         self.until(trouble_ends, Scenario::not_gone).await?;
-        Ok(Outcome { writes_until_running, writes_until_moved, writes: self.writes() })
+        let (record, fingerprint) = (self.world.record(), self.world.fingerprint());
+        Ok(Outcome { writes_until_running, writes_until_moved, writes: self.writes(), record, fingerprint })
     }
 
     /// Guests move, and in the end all of them are where they should be.
@@ -259,7 +264,8 @@ impl Scenario<'_> {
             }
             let Some(missing) = missing(self) else { return Ok(()) };
             if Instant::now() > deadline {
-                let shown = |objects: Arc<Vec<Value>>| serde_json::to_string_pretty(&*objects).unwrap_or_default();
+                let text = |object: &Arc<Value>| serde_json::to_string_pretty(&**object).unwrap_or_default();
+                let shown = |objects: Vec<Arc<Value>>| objects.iter().map(text).collect::<Vec<_>>().join(",\n");
                 let (guests, pods) = (shown(self.world.guests()), shown(self.world.pods()));
                 return Err(Wrong::Unfinished { missing, record: self.world.record(), guests, pods });
             }
@@ -274,7 +280,7 @@ impl Scenario<'_> {
         fates.filter_map(|(index, fate)| self.not_there(&format!("guest{index}"), *fate, &stored)).next()
     }
 
-    fn not_there(&self, name: &str, fate: Fate, stored: &[Value]) -> Option<String> {
+    fn not_there(&self, name: &str, fate: Fate, stored: &[Arc<Value>]) -> Option<String> {
         let expected = match fate {
             Fate::Obedient | Fate::Stubborn => "Running",
             Fate::PowersOff => "Succeeded",

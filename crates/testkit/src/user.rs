@@ -83,8 +83,8 @@ impl<'a> User<'a> {
             return Ok(false);
         };
         let done = match deed {
-            Deed::DeleteGuest => self.delete_guest(&vm, vmi.as_ref()).await?,
-            _ => self.power(deed, &vm, vmi.as_ref()).await,
+            Deed::DeleteGuest => self.delete_guest(&vm, vmi.as_deref()).await?,
+            _ => self.power(deed, &vm, vmi.as_deref()).await,
         };
         self.world.note(|| format!("{}: {deed:?} {}", self.name, if done { "is accepted" } else { "is refused" }));
         Ok(done)
@@ -277,7 +277,8 @@ impl<'a> User<'a> {
         match self.course.farewell {
             Farewell::WithGuest => vmi.map(|_| format!("the guest of {} is left behind", self.name)),
             Farewell::LeavesGuest => {
-                let metadata = &vmi?["metadata"];
+                let vmi = vmi?;
+                let metadata = &vmi["metadata"];
                 let is_free = metadata["ownerReferences"].as_array().is_none_or(Vec::is_empty)
                     && metadata["deletionTimestamp"].is_null()
                     && metadata["finalizers"] == json!(["kubevirt.io/foregroundDeleteVirtualMachine"]);

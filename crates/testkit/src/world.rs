@@ -1,6 +1,7 @@
 //! What all parts of a run share: the server, the clock, the machine, the dice, and the record of what happened.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,8 +24,8 @@ use crate::network::Network;
 /// Where guests live.
 pub const NAMESPACE: &str = "default";
 
-/// Objects at a revision.
-type Known = (Revision, Arc<Vec<Value>>);
+/// Objects of one kind by name, each with its revision.
+type Known = BTreeMap<Arc<str>, (Revision, Arc<Value>)>;
 
 /// One run's world.
 pub struct World {
@@ -49,6 +50,8 @@ pub struct World {
     lost: Mutex<BTreeSet<String>>,
     start: Instant,
     dice: Mutex<StdRng>,
+    /// Of everything that was noted or drawn, and when.
+    fingerprint: Mutex<DefaultHasher>,
     record: Mutex<Vec<String>>,
     broken: Mutex<Option<String>>,
 }
@@ -68,6 +71,7 @@ impl World {
             lost: Mutex::default(),
             start: Instant::now(),
             dice: Mutex::new(StdRng::seed_from_u64(seed)),
+            fingerprint: Mutex::default(),
             record: Mutex::default(),
             broken: Mutex::default(),
         })
@@ -86,7 +90,9 @@ impl World {
 
     /// A number out of a range.
     pub fn roll(&self, range: Range<u64>) -> u64 {
-        self.dice.lock().random_range(range)
+        let number = self.dice.lock().random_range(range);
+        (self.start.elapsed(), number).hash(&mut *self.fingerprint.lock());
+        number
     }
 
     /// Whether something happens that happens in so many of a hundred cases.
@@ -102,7 +108,9 @@ impl World {
 
     /// Notes what happened, for whoever reads about a failed run.
     pub fn note(&self, what: impl FnOnce() -> String) {
-        self.record.lock().push(format!("{:9.3} {}", self.start.elapsed().as_secs_f64(), what()));
+        let line = format!("{:9.3} {}", self.start.elapsed().as_secs_f64(), what());
+        line.hash(&mut *self.fingerprint.lock());
+        self.record.lock().push(line);
     }
 
     /// A promise was broken; the first one counts.
@@ -125,6 +133,11 @@ impl World {
         self.record.lock().join("\n")
     }
 
+    /// Differs for runs that did not go the same way.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        self.fingerprint.lock().finish()
+    }
+
     /// Whether a request fails now.
     pub(crate) fn request_fails(&self) -> bool {
         self.flaky.load(Ordering::Relaxed) && self.chance(20)
@@ -141,45 +154,44 @@ impl World {
     }
 
     /// The guests as they are stored, whatever watches say.
-    pub fn guests(&self) -> Arc<Vec<Value>> {
-        self.stored("kubevirt.io", "virtualmachineinstances")
+    pub fn guests(&self) -> Vec<Arc<Value>> {
+        self.stored("kubevirt.io/virtualmachineinstances")
     }
 
     /// The machines as they are stored.
-    pub fn machines(&self) -> Arc<Vec<Value>> {
-        self.stored("kubevirt.io", "virtualmachines")
+    pub fn machines(&self) -> Vec<Arc<Value>> {
+        self.stored("kubevirt.io/virtualmachines")
     }
 
     /// The machine of a name as it is stored.
-    pub fn machine_named(&self, name: &str) -> Option<Value> {
-        self.machines().iter().find(|machine| machine["metadata"]["name"] == name).cloned()
+    pub fn machine_named(&self, name: &str) -> Option<Arc<Value>> {
+        self.machines().into_iter().find(|machine| machine["metadata"]["name"] == name)
     }
 
     /// The guest of a name as it is stored.
-    pub fn guest_named(&self, name: &str) -> Option<Value> {
-        self.guests().iter().find(|guest| guest["metadata"]["name"] == name).cloned()
+    pub fn guest_named(&self, name: &str) -> Option<Arc<Value>> {
+        self.guests().into_iter().find(|guest| guest["metadata"]["name"] == name)
     }
 
     /// The pods as they are stored.
-    pub fn pods(&self) -> Arc<Vec<Value>> {
-        self.stored("", "pods")
+    pub fn pods(&self) -> Vec<Arc<Value>> {
+        self.stored("/pods")
     }
 
-    /// Read once for each revision: everybody looks often, and little changes.
-    fn stored(&self, group: &str, plural: &'static str) -> Arc<Vec<Value>> {
-        let revision = self.server.store.revision();
-        let mut known = self.known.lock();
-        if let Some((seen, objects)) = known.get(plural)
-            && *seen == revision
-        {
-            return objects.clone();
-        }
+    /// Each object is read once for each of its revisions: everybody looks often, and little changes.
+    fn stored(&self, resource: &'static str) -> Vec<Arc<Value>> {
         self.end_of_past();
-        let all = self.server.internal(group, "v1", plural, "simulation").map(|all| all.list(Some(NAMESPACE)));
+        let page = self.server.store.list(resource, Some(NAMESPACE), None, None, None);
         self.begin_of_past();
-        let objects = Arc::new(all.unwrap_or_default());
-        known.insert(plural, (revision, objects.clone()));
-        objects
+        let mut known = self.known.lock();
+        let known = known.entry(resource).or_default();
+        let before = std::mem::take(known);
+        for object in page.map(|page| page.objects).unwrap_or_default() {
+            let same = before.get(&object.key.name).filter(|(revision, _)| *revision == object.revision);
+            let value = same.map_or_else(|| Arc::new(object.value()), |(_, value)| value.clone());
+            known.insert(object.key.name.clone(), (object.revision, value));
+        }
+        known.values().map(|(_, value)| value.clone()).collect()
     }
 
     /// From now on a resource is listed as it was at a revision; its watches break.
@@ -230,8 +242,8 @@ impl World {
     }
 
     /// The moves as they are stored.
-    pub fn migrations(&self) -> Arc<Vec<Value>> {
-        self.stored("kubevirt.io", "virtualmachineinstancemigrations")
+    pub fn migrations(&self) -> Vec<Arc<Value>> {
+        self.stored("kubevirt.io/virtualmachineinstancemigrations")
     }
 
     /// Whether somebody vouches that nothing runs on a node.
@@ -245,7 +257,7 @@ impl World {
     /// made for that move alone.
     pub(crate) fn check_children(&self) {
         let (mut pods, mut made): (BTreeMap<String, usize>, BTreeSet<String>) = Default::default();
-        for pod in &*self.pods() {
+        for pod in self.pods() {
             let metadata = &pod["metadata"];
             let of_move = metadata["labels"]["kubevirt.io/migrationJobUID"].as_str();
             if let Some(uid) = of_move
@@ -293,7 +305,7 @@ impl World {
 
     /// Nobody says that a guest has ended while it runs.
     pub(crate) fn check_ends(&self) {
-        for guest in self.guests().iter() {
+        for guest in &self.guests() {
             if !matches!(guest["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
                 continue;
             }

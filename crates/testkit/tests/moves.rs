@@ -6,25 +6,19 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ferrovirt_testkit::component::Name;
-use ferrovirt_testkit::{Course, Kill, MoveDeed, NodeFate, Outcome, simulate};
+use ferrovirt_testkit::{Course, Kill, MoveDeed, NodeFate};
+
+use players::{play, play_all, play_seed, play_seeds, play_twice};
+
+mod players;
 
 /// Seeds that are played with every change.
 const SEEDS: u64 = 200;
 /// Writes of ours for a whole move, from the request to the tidied up end; five of them are events.
 const WRITES: u64 = 16;
-
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap())
-}
-
-fn play(course: &Course) -> Outcome {
-    let directory = tempfile::tempdir().unwrap();
-    simulate(course, directory.path()).unwrap_or_else(|wrong| panic!("{course:?}: {wrong}"))
-}
 
 #[test]
 fn a_guest_moves_with_few_writes_of_ours() {
@@ -66,7 +60,7 @@ fn courses() -> Vec<Course> {
 
 #[test]
 fn moves_end_well_when_one_thing_happens_after_the_other() {
-    in_parallel(&courses(), |course| drop(play(course)));
+    play_all(&courses());
 }
 
 #[test]
@@ -91,7 +85,7 @@ fn moves_end_well_whenever_anybody_dies() {
         })
         .collect();
     assert!(deaths.len() > 200, "everybody writes: {}", deaths.len());
-    in_parallel(&deaths, |course| drop(play(course)));
+    play_all(&deaths);
 }
 
 /// Each write of each component is its last.
@@ -104,57 +98,20 @@ fn components_that_die_after_all_of_their_writes_move_guests_too() {
             [Course { kills, ..Course::of_moves(&[MoveDeed::Move(0)]) }]
         })
         .collect();
-    in_parallel(&courses, |course| drop(play(course)));
-}
-
-/// Plays all of them, and tells of each that went wrong.
-fn in_parallel(courses: &[Course], each: impl Fn(&Course) + Sync) {
-    let next = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().unwrap().get() {
-            scope.spawn(|| {
-                while let Some(course) = courses.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    each(course);
-                }
-            });
-        }
-    });
+    play_all(&courses);
 }
 
 #[test]
 fn many_move_seeds_end_well() {
-    let seeds = number("SIMULATION_SEEDS").unwrap_or(SEEDS);
-    let next = AtomicU64::new(number("SIMULATION_FIRST").unwrap_or_default());
-    let workers = std::thread::available_parallelism().unwrap().get();
-    let failed = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(|| first_failure(&next, seeds))).collect();
-        workers.into_iter().filter_map(|worker| worker.join().unwrap()).next()
-    });
-    if let Some((seed, wrong)) = failed {
-        let again = "cargo test -p ferrovirt-testkit --test moves one_move_seed -- --nocapture";
-        panic!("seed {seed}: {wrong}\n\nplay it again: SIMULATION_SEED={seed} {again}");
-    }
-}
-
-/// Plays seeds until one fails or none is left.
-fn first_failure(next: &AtomicU64, seeds: u64) -> Option<(u64, String)> {
-    let directory = tempfile::tempdir().unwrap();
-    loop {
-        let seed = next.fetch_add(1, Ordering::Relaxed);
-        if seed >= seeds {
-            return None;
-        }
-        if let Err(wrong) = simulate(&Course::of_move_seed(seed), directory.path()) {
-            next.store(seeds, Ordering::Relaxed);
-            return Some((seed, wrong.to_string()));
-        }
-    }
+    play_seeds(SEEDS, "moves", "one_move_seed", Course::of_move_seed);
 }
 
 #[test]
 fn one_move_seed() {
-    let seed = number("SIMULATION_SEED").unwrap_or_default();
-    let course = Course::of_move_seed(seed);
-    let outcome = play(&course);
-    println!("seed {seed}: {course:?} {outcome:?}");
+    play_seed(Course::of_move_seed);
+}
+
+#[test]
+fn a_move_seed_goes_the_same_way_each_time() {
+    play_twice(0..50, Course::of_move_seed);
 }

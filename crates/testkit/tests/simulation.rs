@@ -6,27 +6,21 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ferrovirt_api::vm::RunStrategy;
 use ferrovirt_testkit::component::Name;
 use ferrovirt_testkit::course::STRATEGIES;
-use ferrovirt_testkit::{Course, Deed, Farewell, Fate, Kill, MachineCourse, Outcome, simulate};
+use ferrovirt_testkit::{Course, Deed, Farewell, Fate, Kill, MachineCourse};
+
+use players::{play, play_all, play_seed, play_seeds, play_twice};
+
+mod players;
 
 /// Seeds that are played with every change.
 const SEEDS: u64 = 1_000;
 /// The same for machines, whose runs are longer.
 const MACHINE_SEEDS: u64 = 150;
-
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap())
-}
-
-fn play(course: &Course) -> Outcome {
-    let directory = tempfile::tempdir().unwrap();
-    simulate(course, directory.path()).unwrap_or_else(|wrong| panic!("{course:?}: {wrong}"))
-}
 
 #[test]
 fn a_guest_comes_up_with_four_writes_of_ours() {
@@ -37,9 +31,9 @@ fn a_guest_comes_up_with_four_writes_of_ours() {
 }
 
 #[test]
-fn the_same_course_goes_the_same_way() {
-    let course = Course { kills: vec![Kill { component: Name::Controller, after_writes: 1 }], ..Course::quiet() };
-    assert_eq!(play(&course), play(&course));
+fn a_seed_goes_the_same_way_each_time() {
+    play_twice(0..30, Course::of_seed);
+    play_twice(0..10, Course::of_machine_seed);
 }
 
 /// Every component dies after each of its writes, on the way up and on the way down.
@@ -73,56 +67,22 @@ fn components_that_die_after_all_of_their_writes_get_there_too() {
 
 #[test]
 fn many_seeds_end_well() {
-    play_many(SEEDS, "one_seed", Course::of_seed);
+    play_seeds(SEEDS, "simulation", "one_seed", Course::of_seed);
 }
 
 #[test]
 fn many_machine_seeds_end_well() {
-    play_many(MACHINE_SEEDS, "one_machine_seed", Course::of_machine_seed);
-}
-
-fn play_many(usual: u64, alone: &str, course: fn(u64) -> Course) {
-    let seeds = number("SIMULATION_SEEDS").unwrap_or(usual);
-    let next = AtomicU64::new(0);
-    let workers = std::thread::available_parallelism().unwrap().get();
-    let failed = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(|| first_failure(&next, seeds, course))).collect();
-        workers.into_iter().filter_map(|worker| worker.join().unwrap()).next()
-    });
-    if let Some((seed, wrong)) = failed {
-        let again = format!("cargo test -p ferrovirt-testkit --test simulation {alone} -- --nocapture");
-        panic!("seed {seed}: {wrong}\n\nplay it again: SIMULATION_SEED={seed} {again}");
-    }
-}
-
-/// Plays seeds until one fails or none is left.
-fn first_failure(next: &AtomicU64, seeds: u64, course: fn(u64) -> Course) -> Option<(u64, String)> {
-    let directory = tempfile::tempdir().unwrap();
-    loop {
-        let seed = next.fetch_add(1, Ordering::Relaxed);
-        if seed >= seeds {
-            return None;
-        }
-        if let Err(wrong) = simulate(&course(seed), directory.path()) {
-            next.store(seeds, Ordering::Relaxed);
-            return Some((seed, wrong.to_string()));
-        }
-    }
+    play_seeds(MACHINE_SEEDS, "simulation", "one_machine_seed", Course::of_machine_seed);
 }
 
 #[test]
 fn one_seed() {
-    let seed = number("SIMULATION_SEED").unwrap_or_default();
-    let outcome = play(&Course::of_seed(seed));
-    println!("seed {seed}: {outcome:?}");
+    play_seed(Course::of_seed);
 }
 
 #[test]
 fn one_machine_seed() {
-    let seed = number("SIMULATION_SEED").unwrap_or_default();
-    let course = Course::of_machine_seed(seed);
-    let outcome = play(&course);
-    println!("seed {seed}: {course:?} {outcome:?}");
+    play_seed(Course::of_machine_seed);
 }
 
 /// A machine's own writes are its revision, its guest, and that it runs. The guest's four are as always.
@@ -176,21 +136,14 @@ fn machines_end_well_whenever_their_controller_dies() {
         used(RunStrategy::Always, &[Deed::Stop, Deed::StartPaused]),
         left_behind(),
     ];
-    let next = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().unwrap().get() {
-            scope.spawn(|| {
-                while let Some(machine) = courses.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    die_after_every_write(&Course::of_machine(machine.clone()));
-                }
-            });
-        }
-    });
+    let deaths: Vec<Course> = courses.into_iter().flat_map(|machine| deaths(&Course::of_machine(machine))).collect();
+    assert!(deaths.len() > 50, "it writes: {}", deaths.len());
+    play_all(&deaths);
 }
 
-fn die_after_every_write(quiet: &Course) {
+/// The course with a death of virt-controller after each of its writes.
+fn deaths(quiet: &Course) -> Vec<Course> {
     let component = Name::Controller;
-    for after_writes in 1..=play(quiet).writes[&component.to_string()] {
-        play(&Course { kills: vec![Kill { component, after_writes }], ..quiet.clone() });
-    }
+    let writes = play(quiet).writes[&component.to_string()];
+    (1..=writes).map(|after_writes| Course { kills: vec![Kill { component, after_writes }], ..quiet.clone() }).collect()
 }
