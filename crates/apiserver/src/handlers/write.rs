@@ -247,7 +247,7 @@ impl Writer<'_> {
         self.keep_other_half(old, &mut new);
         put_metadata(&mut new, "managedFields", managed);
         match self.subresource {
-            "status" => resource.strategy.prepare_status_update(&mut new, old),
+            "status" | "approval" => resource.strategy.prepare_status_update(&mut new, old),
             // These change what an update of the object may not.
             "finalize" | "binding" => {}
             _ => {
@@ -300,10 +300,10 @@ impl Writer<'_> {
         }
     }
 
-    /// A write of the spec leaves the status alone, and the other way round.
+    /// A write of the spec leaves the status alone, and the other way round. An approval is a part of the status.
     fn keep_other_half(&self, old: &Value, new: &mut Value) {
         let Value::Object(map) = new else { return };
-        if self.subresource == "status" {
+        if matches!(self.subresource, "status" | "approval") {
             let status = map.get("status").cloned();
             let metadata = map.get("metadata").cloned();
             map.clone_from(old.as_object().unwrap_or(&serde_json::Map::new()));
