@@ -46,6 +46,8 @@ enum Command {
     ///
     /// Of several, the one that holds the lease works. The local cluster has it inside of its control plane.
     Controller(commands::controller::Args),
+    /// Run virt-operator for a Kubernetes cluster: it installs, updates and removes what a `KubeVirt` object asks for.
+    Operator(commands::operator::Args),
     /// Print what installs Ferrovirt on a Kubernetes cluster, ready for `kubectl apply -f -`.
     Manifests(commands::manifests::Args),
     /// Run one node of the local cluster in the foreground: the node runtime and virt-handler.
@@ -85,6 +87,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Serve(args) => commands::serve::run(&args),
         Command::Api(args) => commands::api::run(&args),
         Command::Controller(args) => commands::controller::run(&args),
+        Command::Operator(args) => commands::operator::run(&args),
         Command::Manifests(args) => commands::manifests::run(&args),
         Command::Node(args) => commands::node::run(&args),
         Command::Supervise(args) => commands::supervise::run(&args),

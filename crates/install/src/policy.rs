@@ -15,9 +15,7 @@ const NODE_CLAIM: &str = "authentication.kubernetes.io/node-name";
 /// The policy and its binding.
 pub(crate) fn node_restriction(parameters: &Parameters) -> [Value; 2] {
     let handler = user(&parameters.namespace, HANDLER_ACCOUNT);
-    let own = format!(
-        "'{NODE_CLAIM}' in request.userInfo.extra && request.userInfo.extra['{NODE_CLAIM}'][0] == request.name"
-    );
+    let own = format!("request.userInfo.?extra[?'{NODE_CLAIM}'].orValue([]) == [request.name]");
     let policy = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
         "metadata": {"name": NODE_RESTRICTION},

@@ -10,6 +10,7 @@ pub(crate) mod images;
 pub(crate) mod kubeconfig;
 pub(crate) mod manifests;
 pub(crate) mod node;
+pub(crate) mod operator;
 mod pod;
 pub(crate) mod serve;
 pub(crate) mod status;
