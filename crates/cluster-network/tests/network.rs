@@ -9,6 +9,7 @@ use std::{
     net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     path::{Path, PathBuf},
     process::Command,
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -16,14 +17,19 @@ use ferrovirt_cluster_network::{Cluster, NetworkError, Node, run_in};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Ranges of addresses are free or taken for the whole machine: a test that gives its own back for a moment must not lose it to another.
+static ADDRESSES: Mutex<()> = Mutex::new(());
+
 /// A cluster in a temporary directory, which is removed from the machine also when a test fails.
 struct Scene {
     directory: tempfile::TempDir,
+    _addresses: MutexGuard<'static, ()>,
 }
 
 impl Scene {
     fn new() -> Self {
-        Self { directory: tempfile::tempdir().unwrap() }
+        let addresses = ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner);
+        Self { directory: tempfile::tempdir().unwrap(), _addresses: addresses }
     }
 
     async fn open(&self) -> Cluster {
