@@ -67,13 +67,20 @@ async fn ask(accelerator: Accelerator, user: Option<u32>) -> Result<HostModel, S
     parse(&String::from_utf8_lossy(&output.stdout))
 }
 
+/// Where the driver works. A temporary directory of root's may be closed to the users that libvirt and QEMU run as; `/run` is not.
+fn path() -> std::io::Result<PathBuf> {
+    let run = Path::new("/run");
+    let is_usable = rustix::process::geteuid().is_root() && run.is_dir();
+    let parent = if is_usable { run.to_owned() } else { std::env::temp_dir().canonicalize()? };
+    Ok(parent.join(format!("ferrovirt-host-model-{}", std::process::id())))
+}
+
 /// A directory for the driver; removed when this is dropped.
 struct Directory(PathBuf);
 
 impl Directory {
     fn new(user: Option<u32>) -> std::io::Result<Self> {
-        let parent = std::env::temp_dir().canonicalize()?;
-        let made = Self(parent.join(format!("ferrovirt-host-model-{}", std::process::id())));
+        let made = Self(path()?);
         std::fs::create_dir(&made.0)?;
         let configuration = made.0.join("etc");
         std::fs::create_dir(&configuration)?;
@@ -176,7 +183,6 @@ mod tests {
     async fn libvirt_knows_this_node_and_leaves_nothing() {
         let found = host_model(Accelerator::Tcg).await.unwrap();
         assert!(!found.model.is_empty() && !found.features.is_empty(), "{found:?}");
-        let left = std::env::temp_dir().join(format!("ferrovirt-host-model-{}", std::process::id()));
-        assert!(!left.exists());
+        assert!(!path().unwrap().exists());
     }
 }
