@@ -2,17 +2,18 @@
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
 use ferrovirt_virt_api::server::{Certificate, Files, VirtApi};
 use ferrovirt_virt_api::{Handlers, Kubernetes, LocalHandlers, Stream, Subresources};
 use futures::future::BoxFuture;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+
+use super::pod::client;
 
 /// Arguments of `api`.
 #[derive(clap::Args, Clone)]
@@ -70,18 +71,6 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     stop.cancel();
     let _ = tokio::join!(serving, watching, following);
     Ok(())
-}
-
-async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
-    let config = match kubeconfig {
-        Some(path) => {
-            let kubeconfig = Kubeconfig::read_from(path).with_context(|| format!("cannot read {}", path.display()))?;
-            kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?
-        }
-        None => kube::Config::incluster()
-            .context("this is no pod with a service account: name the cluster with --kubeconfig")?,
-    };
-    Ok(kube::Client::try_from(config)?)
 }
 
 fn handlers(args: &Args) -> Arc<dyn Handlers> {

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use bytes::Bytes;
@@ -70,7 +70,11 @@ where
 /// A process that answers is alive, and one without the lease is as ready as one with it.
 async fn answer(listener: TcpListener) {
     loop {
-        let Ok((stream, _)) = listener.accept().await else { continue };
+        let Ok((stream, _)) = listener.accept().await else {
+            // Out of descriptors, most likely: others need a moment to end.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
         tokio::spawn(async move {
             let service = service_fn(|request: Request<Incoming>| async move {
                 let known = ["/healthz", "/livez", "/readyz"].contains(&request.uri().path());
