@@ -237,7 +237,8 @@ fn traits(node: &Node) -> Vec<String> {
 /// Nodes carry long lists of images and conditions; a few lines are read.
 fn trim_node(node: &mut Node) {
     let kvm = offers_kvm(node);
-    let heartbeat = |(key, _): &(&String, &mut String)| key.as_str() == annotations::NODE_HEARTBEAT;
+    let heartbeat =
+        |(key, _): &(&String, &mut String)| [annotations::NODE_HEARTBEAT, crate::node::SILENCE].contains(&key.as_str());
     if let Some(all) = &mut node.metadata.annotations {
         let kept = all.iter_mut().filter(heartbeat).map(|(key, value)| (key.clone(), std::mem::take(value)));
         *all = kept.collect();
@@ -248,8 +249,8 @@ fn trim_node(node: &mut Node) {
     let ready = conditions.into_iter().filter(|condition| condition.type_ == "Ready");
     let ready =
         ready.map(|ready| NodeCondition { type_: ready.type_, status: ready.status, ..NodeCondition::default() });
-    let allocatable = kvm.then(|| [(KVM.to_owned(), Quantity("1".to_owned()))].into());
-    node.status = Some(NodeStatus { allocatable, conditions: Some(ready.collect()), ..NodeStatus::default() });
+    let capacity = kvm.then(|| [(KVM.to_owned(), Quantity("1".to_owned()))].into());
+    node.status = Some(NodeStatus { capacity, conditions: Some(ready.collect()), ..NodeStatus::default() });
 }
 
 fn trim_namespace(namespace: &mut Namespace) {
@@ -273,7 +274,9 @@ pub(crate) fn migration_uid(pod: &Pod) -> Option<&str> {
     pod.metadata.labels.as_ref()?.get(labels::MIGRATION_JOB).map(String::as_str)
 }
 
+/// By its capacity: what can be allocated is nothing for a moment whenever virt-handler restarts, and guests that come then shall not be
+/// emulated.
 fn offers_kvm(node: &Node) -> bool {
-    let amount = node.status.as_ref().and_then(|status| status.allocatable.as_ref()?.get(KVM));
+    let amount = node.status.as_ref().and_then(|status| status.capacity.as_ref()?.get(KVM));
     amount.is_some_and(|amount| amount.0 != "0")
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::meta::ConditionStatus;
-use ferrovirt_api::names::{conditions as kinds, labels, reasons};
+use ferrovirt_api::names::{annotations, conditions as kinds, labels, reasons};
 use ferrovirt_api::vmi::{PhaseTransitionTimestamp, VirtualMachineInstancePhase as Phase};
 use ferrovirt_reconcile::controller::{Category, standard};
 use ferrovirt_reconcile::events::reference;
@@ -14,18 +14,22 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use serde_json::{Value, json};
 
-use super::{NodeController, is_fenced};
+use super::{NodeController, SILENCE, is_fenced};
 use crate::conditions::{self, whole_seconds};
 
 /// All that the controller can do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Send no more guests to the node.
-    Close {
+    /// A node's virt-handler is not heard of any more.
+    Silent {
         /// The node, as it was observed.
         node: Arc<Node>,
-        /// How long its virt-handler has been silent.
+        /// For how long.
         silent: Duration,
+        /// Send no more guests there.
+        close: bool,
+        /// Tell people.
+        tell: bool,
     },
     /// A guest ended with its node.
     Fail(Arc<VirtualMachineInstance>),
@@ -36,7 +40,7 @@ pub enum Action {
 impl Act<NodeController> for Action {
     fn name(&self) -> &'static str {
         match self {
-            Self::Close { .. } => "close node",
+            Self::Silent { .. } => "note silence",
             Self::Fail(_) => "fail guest",
             Self::AbortMove(_) => "ask for the end of a move",
         }
@@ -44,7 +48,7 @@ impl Act<NodeController> for Action {
 
     async fn act(self, controller: &NodeController, key: &ObjectKey) -> Result<(), Failure> {
         match self {
-            Self::Close { node, silent } => close(controller, &node, silent).await,
+            Self::Silent { node, silent, close, tell } => note_silence(controller, &node, silent, close, tell).await,
             Self::Fail(vmi) => fail(controller, key, &vmi).await,
             Self::AbortMove(vmi) => {
                 let changes = json!({"status": {"migrationState": {"abortRequested": true}}});
@@ -54,13 +58,26 @@ impl Act<NodeController> for Action {
     }
 }
 
-async fn close(controller: &NodeController, node: &Node, silent: Duration) -> Result<(), Failure> {
+async fn note_silence(
+    controller: &NodeController,
+    node: &Node,
+    silent: Duration,
+    close: bool,
+    tell: bool,
+) -> Result<(), Failure> {
     let api: Api<Node> = Api::all(controller.client.clone());
-    let changes = json!({"metadata": {"labels": {labels::NODE_SCHEDULABLE: "false"}}});
+    let heartbeat = node.metadata.annotations.as_ref().and_then(|all| all.get(annotations::NODE_HEARTBEAT));
+    let mut changes = json!({"metadata": {"annotations": {SILENCE: heartbeat}}});
+    if close {
+        changes["metadata"]["labels"] = json!({labels::NODE_SCHEDULABLE: "false"});
+    }
     // On the condition that nobody wrote meanwhile: a heartbeat may be on its way.
     standard::patch_unchanged(&api, node, changes).await?;
+    if !tell {
+        return Ok(());
+    }
     let message = format!(
-        "virt-handler has not been heard of for {} s; the node gets no more guests. Those it has are left alone: should it be dead, fence it and set the taint {}:NoExecute",
+        "virt-handler has not been heard of for {} s. Guests of the node are left alone: should it be dead, fence it and set the taint {}:NoExecute",
         silent.as_secs(),
         super::OUT_OF_SERVICE
     );

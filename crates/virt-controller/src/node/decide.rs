@@ -10,7 +10,7 @@ use ferrovirt_reconcile::Plan;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 
-use super::{Action, View, is_fenced};
+use super::{Action, SILENCE, View, is_fenced};
 use crate::migration::candidate::has_ended;
 
 /// How long virt-handler may be silent.
@@ -27,8 +27,10 @@ pub fn decide(view: &View) -> Plan<Action, ()> {
             Some(rest) => plan = plan.look_again_after(rest),
             None => {
                 plan = plan.look_again_after(RECHECK);
-                if takes_guests(&view.node) {
-                    plan = plan.then(Action::Close { node: view.node.clone(), silent });
+                let close = takes_guests(&view.node) && !view.guests.iter().any(|(vmi, _)| may_run(vmi));
+                let tell = !is_told(&view.node);
+                if close || tell {
+                    plan = plan.then(Action::Silent { node: view.node.clone(), silent, close, tell });
                 }
             }
         }
@@ -63,10 +65,22 @@ fn judge(vmi: &Arc<VirtualMachineInstance>, pods: &[Arc<Pod>]) -> Option<Action>
     }
 }
 
+/// A guest that may run there. A kubelet that restarts turns away running pods whose node lacks a label that they select, so such a node
+/// keeps its label; without virt-handler it has no devices for new guests anyway, or is unreachable as a whole.
+fn may_run(vmi: &VirtualMachineInstance) -> bool {
+    vmi.status.as_ref().and_then(|status| status.phase).is_some_and(|phase| !phase.is_final())
+}
+
 /// When virt-handler last spoke: a time as JSON writes it, or plain.
 fn heartbeat(node: &Node) -> Option<Timestamp> {
     let text = node.metadata.annotations.as_ref()?.get(annotations::NODE_HEARTBEAT)?;
     text.trim().trim_matches('"').parse().ok()
+}
+
+/// Whether the present silence was told about.
+fn is_told(node: &Node) -> bool {
+    let annotation = |key: &str| node.metadata.annotations.as_ref()?.get(key);
+    annotation(SILENCE) == annotation(annotations::NODE_HEARTBEAT)
 }
 
 fn takes_guests(node: &Node) -> bool {
@@ -112,15 +126,23 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_node_gets_no_more_guests_and_keeps_those_it_has() {
-        let silent =
-            view(node("2026-01-01T11:50:00Z", "true", None, "Unknown"), vec![(guest("Running", Value::Null), vec![])]);
-        let plan = decide(&silent);
-        let expected = Action::Close { node: silent.node.clone(), silent: Duration::from_secs(600) };
-        assert_eq!(plan.actions, [expected]);
-        assert_eq!(plan.requeue, Some(RECHECK));
-        let closed = decide(&view(node("2026-01-01T11:50:00Z", "false", None, "Unknown"), vec![]));
-        assert!(closed.is_idle(), "once is enough");
+    fn a_silent_node_gets_no_more_guests() {
+        let with = |guests: Vec<(Value, Vec<&'static str>)>| {
+            view(node("2026-01-01T11:50:00Z", "true", None, "Unknown"), guests)
+        };
+        for silent in [with(vec![]), with(vec![(guest("Failed", Value::Null), vec![])])] {
+            let (node, plan) = (silent.node.clone(), decide(&silent));
+            let expected = Action::Silent { node, silent: Duration::from_secs(600), close: true, tell: true };
+            assert_eq!(plan.actions, [expected]);
+            assert_eq!(plan.requeue, Some(RECHECK));
+        }
+        let in_use = decide(&with(vec![(guest("Running", Value::Null), vec![])])).actions;
+        let left_alone = matches!(in_use[..], [Action::Silent { close: false, tell: true, .. }]);
+        assert!(left_alone, "its guest would be turned away when the kubelet restarts");
+        let mut closed = Node::clone(&node("2026-01-01T11:50:00Z", "false", None, "Unknown"));
+        let all = closed.metadata.annotations.as_mut().unwrap();
+        all.insert(SILENCE.to_owned(), all[annotations::NODE_HEARTBEAT].clone());
+        assert!(decide(&view(closed.into(), vec![])).is_idle(), "once is enough");
         let alive = decide(&view(node("2026-01-01T11:59:00Z", "true", None, "True"), vec![]));
         assert!(alive.is_idle());
         assert_eq!(alive.requeue, Some(Duration::from_secs(240)));

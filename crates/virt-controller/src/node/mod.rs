@@ -2,7 +2,8 @@
 //!
 //! | what is known | what follows |
 //! |---|---|
-//! | the heartbeat is older than five minutes | the node gets no more guests, and an event says so |
+//! | the heartbeat is older than five minutes | an event says so |
+//! | ... and no guest may run there | the node gets no more guests |
 //! | the node is [fenced](is_fenced) | its guests have failed, unless a move may have taken them elsewhere |
 //! | a guest's pod is gone | the [guest controller](crate::vmi) says so |
 //!
@@ -27,6 +28,9 @@ use crate::caches::Caches;
 
 /// The taint by which somebody vouches that nothing runs on a node any more.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
+/// On a node: the heartbeat after which it was silent so long that an event told about it.
+pub(crate) const SILENCE: &str = "kubevirt.io/silent-since";
 
 /// Whether somebody vouches that nothing runs on the node any more, and the node does not say otherwise.
 pub(crate) fn is_fenced(node: &Node) -> bool {

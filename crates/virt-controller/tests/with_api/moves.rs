@@ -221,15 +221,18 @@ async fn a_fenced_node_fails_its_guests_and_a_silent_one_does_not() {
     let _controller = world.controller();
     let pod = world.movable_guest("web", NODE).await;
     let nodes: Api<Node> = Api::all(world.admin());
-    let node = json!({"metadata": {
-        "name": NODE, "labels": {"kubevirt.io/schedulable": "true"}, "annotations": {"kubevirt.io/heartbeat": "\"2026-01-01T00:00:00Z\""},
-    }});
-    nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
+    for name in [NODE, "empty"] {
+        let node = json!({"metadata": {
+            "name": name, "labels": {"kubevirt.io/schedulable": "true"}, "annotations": {"kubevirt.io/heartbeat": "\"2026-01-01T00:00:00Z\""},
+        }});
+        nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
+    }
     let unknown = Patch::Merge(json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}));
     nodes.patch_status(NODE, &PatchParams::default(), &unknown).await.unwrap();
-    let is_closed =
-        || async { nodes.get(NODE).await.unwrap().metadata.labels.unwrap()["kubevirt.io/schedulable"] == "false" };
-    world.until("the closed node", is_closed).await;
+    let label =
+        async |name: &str| nodes.get(name).await.unwrap().metadata.labels.unwrap()["kubevirt.io/schedulable"].clone();
+    world.until("the closed node", || async { label("empty").await == "false" }).await;
+    assert_eq!(label(NODE).await, "true", "a guest runs there");
     let guest = world.guest("web", "the guest", Value::is_object).await;
     assert_eq!(phase(&guest), "Running", "silence is no evidence");
     let taint = json!({"spec": {"taints": [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]}});
