@@ -17,6 +17,7 @@ mod cluster;
 pub mod eviction;
 mod guest_agent;
 mod handlers;
+mod nodes;
 mod roles;
 pub mod server;
 pub mod subresources;
@@ -31,6 +32,7 @@ use ferrovirt_apiserver::status::ApiResult;
 pub use admission::{HANDLER_GROUP, VirtAdmission};
 pub use cluster::{Cluster, Kind, Kubernetes, Object};
 pub use handlers::{Handlers, LocalHandlers, Stream};
+pub use nodes::NodeHandlers;
 pub use roles::{bindings, roles};
 pub use subresources::{Subresources, VERSIONS};
 

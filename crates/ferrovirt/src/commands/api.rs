@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use ferrovirt_virt_api::server::{Certificate, Files, VirtApi};
-use ferrovirt_virt_api::{Handlers, Kubernetes, LocalHandlers, Stream, Subresources};
-use futures::future::BoxFuture;
+use ferrovirt_virt_api::{Handlers, Kubernetes, LocalHandlers, NodeHandlers, Subresources};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -30,6 +29,9 @@ pub(crate) struct Args {
     /// Its private key, as PEM.
     #[arg(long, default_value = "/etc/virt-api/certificates/tls.key", value_name = "FILE")]
     tls_key: PathBuf,
+    /// Certificates of the authorities that nodes are known by, as PEM.
+    #[arg(long, default_value = "/etc/kubevirt-ca/ca-bundle", value_name = "FILE")]
+    ca_bundle: PathBuf,
     /// Directory in which each node has a directory with its virt-handler's socket, for nodes on this machine.
     #[arg(long, value_name = "DIRECTORY")]
     node_sockets: Option<PathBuf>,
@@ -47,7 +49,9 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     let files = Files { certificate: args.tls_certificate.clone(), key: args.tls_key.clone() };
     let certificate = Certificate::read(files)?;
     let tls = Arc::new(certificate.clone().server_config()?);
-    let (cluster, watching) = Kubernetes::watch(client(args.kubeconfig.as_deref()).await?)?;
+    let client = super::pod::client(args.kubeconfig.as_deref()).await?;
+    let handlers = handlers(args, client.clone(), certificate.clone());
+    let (cluster, watching) = Kubernetes::watch(client)?;
     let (cluster, stop) = (Arc::new(cluster), CancellationToken::new());
     let watching = tokio::spawn(stop.clone().run_until_cancelled_owned(watching));
     let following = tokio::spawn(stop.clone().run_until_cancelled_owned(async move { certificate.follow().await }));
@@ -58,7 +62,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     }
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
     let address = listener.local_addr()?;
-    let server = Arc::new(VirtApi::new(cluster, Subresources::new(handlers(args))));
+    let server = Arc::new(VirtApi::new(cluster, Subresources::new(handlers)));
     let serving = tokio::spawn(server.serve(listener, tls, stop.clone()));
     tracing::info!(%address, "virt-api is ready");
     let mut out = io::stdout();
@@ -73,19 +77,9 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn handlers(args: &Args) -> Arc<dyn Handlers> {
+fn handlers(args: &Args, client: kube::Client, certificate: Arc<Certificate>) -> Arc<dyn Handlers> {
     match &args.node_sockets {
         Some(directory) => Arc::new(LocalHandlers::new(directory)),
-        None => Arc::new(Unreachable),
-    }
-}
-
-/// The virt-handlers of other machines: nothing connects to them yet.
-struct Unreachable;
-
-impl Handlers for Unreachable {
-    fn connect<'a>(&'a self, _node: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
-        let why = "virt-api reaches virt-handlers of its own machine only, see --node-sockets";
-        Box::pin(async move { Err(io::Error::new(io::ErrorKind::Unsupported, why)) })
+        None => Arc::new(NodeHandlers::new(client, certificate, &args.ca_bundle)),
     }
 }

@@ -86,6 +86,11 @@ impl Certificate {
         }
     }
 
+    /// The certificate with its key, as it is now.
+    pub(crate) fn current(&self) -> Arc<CertifiedKey> {
+        self.current.read().1.clone()
+    }
+
     /// HTTP/2 and HTTP/1.1 with this certificate.
     pub fn server_config(self: Arc<Self>) -> Result<ServerConfig, TlsError> {
         let provider = provider();
@@ -99,7 +104,7 @@ impl Certificate {
 
 impl ResolvesServerCert for Certificate {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.current.read().1.clone())
+        Some(self.current())
     }
 }
 
