@@ -50,6 +50,10 @@ enum Command {
     Operator(commands::operator::Args),
     /// Print what installs Ferrovirt on a Kubernetes cluster, ready for `kubectl apply -f -`.
     Manifests(commands::manifests::Args),
+    /// Run virt-handler on a node of a Kubernetes cluster: the guests of the node, and its devices.
+    ///
+    /// It needs the node's network, processes and devices, and QEMU and nft beside it. Guests go on when it ends.
+    Handler(commands::handler::Args),
     /// Run one node of the local cluster in the foreground: the node runtime and virt-handler.
     ///
     /// `up` does this in the background. Guests go on when it ends, and it finds them again when it starts.
@@ -89,6 +93,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Controller(args) => commands::controller::run(&args),
         Command::Operator(args) => commands::operator::run(&args),
         Command::Manifests(args) => commands::manifests::run(&args),
+        Command::Handler(args) => commands::handler::run(&args),
         Command::Node(args) => commands::node::run(&args),
         Command::Supervise(args) => commands::supervise::run(&args),
         Command::Demo(args) => commands::demo::run(&args),

@@ -12,7 +12,7 @@ use ferrovirt_apiserver::status::ApiError;
 use ferrovirt_domain::NodeFacts;
 use ferrovirt_reconcile::Clock;
 use ferrovirt_virt_controller::ControllerConfig;
-use ferrovirt_virt_handler::Config as HandlerConfig;
+use ferrovirt_virt_handler::{Config as HandlerConfig, Door};
 use futures::FutureExt;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -163,7 +163,7 @@ async fn scheduler(world: Arc<World>, client: kube::Client, life: Life) {
 async fn handler(world: Arc<World>, node: usize, client: kube::Client, life: Life, directory: std::path::PathBuf) {
     let config = HandlerConfig {
         node: node_name(node),
-        socket: directory.join("unused.sock"),
+        door: Door::Unix(directory.join("unused.sock")),
         directory,
         facts: NodeFacts::default(),
     };

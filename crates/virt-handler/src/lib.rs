@@ -7,6 +7,10 @@
 //! | [`wiring`] | the guest's network inside its pod |
 //! | `migration/` | guests that move from and to this node |
 //! | [`peers`] | connections with other nodes, which carry guests that move |
+//! | [`certificate`] | the node's certificate: asked for, kept, renewed |
+//! | [`health`] | whether it lives and is ready, for the kubelet |
+//! | `devices.rs` | device files that the launcher's user may open |
+//! | `volumes.rs` | directories of claims that the launcher's user may use |
 //! | `host_disks.rs` | disk images in directories of the node |
 //! | `server.rs` | consoles and commands for virt-api |
 //! | `processors.rs` | the processors that guests can have here |
@@ -16,7 +20,10 @@
 //! Everything about a guest that must survive is in its launcher and in its object. A handler that starts finds the launchers'
 //! sockets, listens to each, and changes nothing.
 
+pub mod certificate;
 mod claims;
+mod devices;
+pub mod health;
 mod host_disks;
 mod host_model;
 pub mod launcher;
@@ -27,6 +34,7 @@ pub mod probe;
 mod processors;
 mod server;
 pub mod vmi;
+mod volumes;
 pub mod wiring;
 
 use std::collections::HashMap;
@@ -51,6 +59,7 @@ use self::migration::departed::Departed;
 use self::migration::proxy::{self, Carriers};
 use self::migration::target::Arriving;
 use self::peers::Peers;
+pub use self::server::Door;
 use self::vmi::{Guests, World};
 use self::wiring::Wiring;
 
@@ -60,8 +69,8 @@ pub struct Config {
     pub node: String,
     /// Where the handler keeps what it must remember.
     pub directory: PathBuf,
-    /// Where virt-api reaches it.
-    pub socket: PathBuf,
+    /// Where virt-api comes in.
+    pub door: Door,
     /// What the node can do.
     pub facts: NodeFacts,
 }
@@ -89,7 +98,7 @@ pub async fn run(
             .for_each(|key| queue.add(&key, Priority::default()));
     };
     tokio::spawn(node::run(client, config.node.clone(), config.facts.clone(), clock, tell, stop.clone()));
-    let server = server::serve(&config.socket, guests.clone(), stop.clone());
+    let server = server::serve(config.door, guests.clone(), stop.clone());
     tokio::select! {
         () = work(watches, guests, queues, stop) => Ok(()),
         served = server => Ok(served?),

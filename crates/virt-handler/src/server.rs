@@ -1,12 +1,14 @@
 //! What virt-api asks of this node: consoles, displays and commands to guests.
 //!
-//! HTTP/1.1 on a socket that only virt-api can reach (locally a Unix socket with mode 0600). Who may do what was decided there.
+//! HTTP/1.1 on a connection that only virt-api can make: locally a Unix socket with mode 0600, on Kubernetes TLS with a certificate that
+//! names virt-api. Who may do what was decided there.
 
 use std::convert::Infallible;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use ferrovirt_launcher_rpc::messages::FreezeRequest;
@@ -17,19 +19,56 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::launcher::{Command, Launcher, LauncherError};
+use crate::peers::Identities;
+use crate::peers::tls::has_name;
 use crate::vmi::Guests;
 
+/// How long a handshake may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Callers that may shake hands at the same time; more wait.
+const HANDSHAKES: usize = 64;
 /// No request has a larger body.
 const LARGEST_BODY: usize = 64 << 10;
 
 type Answer = Response<Full<Bytes>>;
 
-/// Serves on a Unix socket until told to stop.
-pub(crate) async fn serve(path: &Path, guests: Guests, stop: CancellationToken) -> io::Result<()> {
+/// Where virt-api comes in.
+pub enum Door {
+    /// A Unix socket: whoever can open it is virt-api.
+    Unix(PathBuf),
+    /// A TCP port with mutual TLS.
+    Tls {
+        /// Where it listens.
+        listener: TcpListener,
+        /// What this node shows.
+        identities: Identities,
+        /// The name that virt-api's certificate has.
+        caller: String,
+    },
+}
+
+/// Serves until told to stop.
+pub(crate) async fn serve(door: Door, guests: Guests, stop: CancellationToken) -> io::Result<()> {
+    let serving = async {
+        match door {
+            Door::Unix(path) => serve_unix(&path, guests).await,
+            Door::Tls { listener, identities, caller } => {
+                serve_tls(&listener, &identities, &caller.into(), guests).await
+            }
+        }
+    };
+    stop.run_until_cancelled(serving).await.unwrap_or(Ok(()))
+}
+
+async fn serve_unix(path: &Path, guests: Guests) -> io::Result<()> {
     // A file of an earlier process may be in the way; the new one takes its place at once, ready to be used.
     let unfinished = path.with_extension("new");
     let _ = std::fs::remove_file(&unfinished);
@@ -37,15 +76,55 @@ pub(crate) async fn serve(path: &Path, guests: Guests, stop: CancellationToken) 
     std::fs::set_permissions(&unfinished, std::fs::Permissions::from_mode(0o600))?;
     std::fs::rename(&unfinished, path)?;
     loop {
-        let stream = tokio::select! {
-            accepted = listener.accept() => accepted?.0,
-            () = stop.cancelled() => return Ok(()),
-        };
+        let (stream, _) = listener.accept().await?;
         tokio::spawn(connection(stream, guests.clone()));
     }
 }
 
-async fn connection(stream: UnixStream, guests: Guests) {
+async fn serve_tls(
+    listener: &TcpListener,
+    identities: &Identities,
+    caller: &Arc<str>,
+    guests: Guests,
+) -> io::Result<()> {
+    let turns = Arc::new(Semaphore::new(HANDSHAKES));
+    loop {
+        let turn = turns.clone().acquire_owned().await.map_err(io::Error::other)?;
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of descriptors, most likely: others need a moment to end.
+                tracing::warn!(%error, "cannot accept a connection of virt-api");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let (identities, caller, guests) = (identities.clone(), caller.clone(), guests.clone());
+        tokio::spawn(async move {
+            let welcomed = tokio::time::timeout(PATIENCE, welcome(stream, &identities, &caller)).await;
+            drop(turn);
+            match welcomed {
+                Ok(Ok(stream)) => connection(stream, guests).await,
+                Ok(Err(error)) => tracing::debug!(%error, "a caller is not virt-api"),
+                Err(_) => tracing::debug!("a caller did not shake hands in time"),
+            }
+        });
+    }
+}
+
+/// Shakes hands with virt-api, and with nobody else.
+async fn welcome(stream: TcpStream, identities: &Identities, caller: &str) -> io::Result<TlsStream<TcpStream>> {
+    stream.set_nodelay(true)?;
+    let stream = TlsAcceptor::from(identities.get()?.server).accept(stream).await?;
+    let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    if shown.is_some_and(|certificate| has_name(certificate, caller)) {
+        Ok(stream)
+    } else {
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("its certificate does not name {caller}")))
+    }
+}
+
+async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, guests: Guests) {
     let service = service_fn(move |request| {
         let guests = guests.clone();
         async move { Ok::<_, Infallible>(answer(&guests, request).await) }

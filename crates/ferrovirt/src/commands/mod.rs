@@ -6,6 +6,7 @@ pub(crate) mod controller;
 pub(crate) mod crds;
 pub(crate) mod demo;
 pub(crate) mod down;
+pub(crate) mod handler;
 pub(crate) mod images;
 pub(crate) mod kubeconfig;
 pub(crate) mod manifests;

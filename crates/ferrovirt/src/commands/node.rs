@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use ferrovirt_api::names::labels;
 use ferrovirt_reconcile::Clock;
+use ferrovirt_virt_handler::Door;
 use ferrovirt_virt_handler::launcher::PodLaunchers;
 use ferrovirt_virt_handler::peers::{Identity, TlsPeers, plain_sockets};
 use ferrovirt_virt_handler::wiring::PodWiring;
@@ -67,7 +68,7 @@ async fn node(args: &Args) -> anyhow::Result<()> {
     let handler = ferrovirt_virt_handler::Config {
         node: name.clone(),
         directory: directory.join("virt-handler"),
-        socket: directory.join("virt-handler.sock"),
+        door: Door::Unix(directory.join("virt-handler.sock")),
         facts,
     };
     let launchers = Arc::new(PodLaunchers::new(directory.join("pods")));

@@ -177,7 +177,7 @@ async fn target(peers: Arc<Network>, directory: &Path) -> (Guests, Ends) {
     let config = crate::Config {
         node: "node2".into(),
         directory: directory.to_owned(),
-        socket: directory.join("unused"),
+        door: crate::Door::Unix(directory.join("unused")),
         facts: NodeFacts::default(),
     };
     let (_, guests, _) = crate::wire(&client, &config, launcher, Arc::new(NoLinks), peers, &Clock::System).unwrap();

@@ -15,7 +15,6 @@ use std::time::Duration;
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::names::{annotations, labels};
 use ferrovirt_api::vmi::{MigrationAbortStatus, MigrationState, VirtualMachineInstancePhase};
-use ferrovirt_domain::NodeFacts;
 use ferrovirt_handover::{TargetOrder, TargetSeen, TargetStage, at_target};
 use ferrovirt_launcher_rpc::messages::DomainReport;
 use ferrovirt_launcher_rpc::migration::{CancelRequest, TargetRequest};
@@ -27,7 +26,8 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::record::{Move, target_stage};
 use super::{news, progress};
-use crate::vmi::{Guests, launcher_failed, report, wiring_failed};
+use crate::devices;
+use crate::vmi::{Guests, give, launcher_failed, report, wiring_failed};
 
 /// A target that cannot be prepared for so long will not be: the move fails, and the guest stays where it is.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -272,7 +272,9 @@ impl Act<Arriving> for Action {
             return told.map_err(|error| launcher_failed("discard the guest", error));
         }
         let links = guests.wiring.links(&vmi, &pod, &*launcher).await.map_err(wiring_failed)?;
-        let facts = NodeFacts { claims: crate::claims::of(&vmi), ..guests.facts.clone() };
+        let claims = crate::claims::of(&vmi);
+        give(&vmi, &pod, &claims, launcher.pid()).await?;
+        let facts = devices::facts(&guests.facts, &pod, claims);
         let disks = ferrovirt_domain::target_disk_tasks(&vmi, &facts, &links);
         let disks = disks.map_err(|error| Failure::new(Category::Hopeless, "receive the guest", error))?;
         let request = TargetRequest {

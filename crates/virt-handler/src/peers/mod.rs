@@ -3,7 +3,7 @@
 //! Every connection is of one kind and proves who is at its other end, so that a node can take part in the moves that concern it and in
 //! no other. The real ones are TLS with a certificate for each node; a simulation cuts, delays and loses them.
 
-mod tls;
+pub(crate) mod tls;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-pub use self::tls::{Identity, IdentityError, Sockets, TlsPeers, certified_name, plain_sockets};
+pub use self::tls::{Identities, Identity, IdentityError, Sockets, TlsPeers, certified_name, plain_sockets};
 use crate::launcher::Stream;
 
 /// A connection with a node that has proven its name.

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use parking_lot::RwLock;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -51,11 +52,18 @@ pub fn certified_name(node: &str) -> String {
 }
 
 /// The node that a certificate names. One that names several, or anything else, is nobody's.
-fn certified_node(certificate: &CertificateDer<'_>) -> Option<String> {
+pub(crate) fn certified_node(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let names = certificate.subject_alternative_name().ok()??;
     let [GeneralName::DNSName(name)] = names.value.general_names.as_slice() else { return None };
     name.strip_suffix(SUFFIX).map(str::to_owned)
+}
+
+/// Whether a certificate has a DNS name, among others.
+pub(crate) fn has_name(certificate: &CertificateDer<'_>, wanted: &str) -> bool {
+    let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
+    let Ok(Some(names)) = certificate.subject_alternative_name() else { return false };
+    names.value.general_names.iter().any(|name| matches!(name, GeneralName::DNSName(name) if *name == wanted))
 }
 
 /// Why a node has no identity for others.
@@ -78,21 +86,33 @@ pub enum IdentityError {
 /// What a node shows to others, and what it expects of them.
 #[derive(Clone)]
 pub struct Identity {
-    server: Arc<ServerConfig>,
-    client: Arc<ClientConfig>,
+    pub(crate) server: Arc<ServerConfig>,
+    pub(crate) client: Arc<ClientConfig>,
 }
 
 impl Identity {
     /// From a PEM file with the authority's certificate, the node's certificate and its key. `name` is the file's, for errors.
     pub fn parse(pem: &[u8], name: &str) -> Result<Self, IdentityError> {
         let unreadable = |error| IdentityError::Pem(name.to_owned(), error);
-        let unusable = |error| IdentityError::Tls(name.to_owned(), error);
         let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(unreadable)?;
         let key = PrivateKeyDer::from_pem_slice(pem).map_err(unreadable)?;
         let [authority, own] = <[CertificateDer<'static>; 2]>::try_from(certificates)
             .map_err(|_| IdentityError::Incomplete(name.to_owned()))?;
+        Self::new(vec![authority], vec![own], key, name)
+    }
+
+    /// From what it is made of. `name` says where it comes from, for errors.
+    pub(crate) fn new(
+        authorities: Vec<CertificateDer<'static>>,
+        own: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+        name: &str,
+    ) -> Result<Self, IdentityError> {
+        let unusable = |error| IdentityError::Tls(name.to_owned(), error);
         let mut roots = RootCertStore::empty();
-        roots.add(authority).map_err(unusable)?;
+        for authority in authorities {
+            roots.add(authority).map_err(unusable)?;
+        }
         let (roots, provider) = (Arc::new(roots), Arc::new(rustls::crypto::ring::default_provider()));
         let callers = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone()).build();
         let callers = callers.map_err(|error| IdentityError::Authority(name.to_owned(), error))?;
@@ -100,14 +120,37 @@ impl Identity {
         let server = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&version)
             .and_then(|builder| {
-                builder.with_client_cert_verifier(callers).with_single_cert(vec![own.clone()], key.clone_key())
+                builder.with_client_cert_verifier(callers).with_single_cert(own.clone(), key.clone_key())
             })
             .map_err(unusable)?;
         let client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&version)
-            .and_then(|builder| builder.with_root_certificates(roots).with_client_auth_cert(vec![own], key))
+            .and_then(|builder| builder.with_root_certificates(roots).with_client_auth_cert(own, key))
             .map_err(unusable)?;
         Ok(Self { server: Arc::new(server), client: Arc::new(client) })
+    }
+}
+
+/// The identity that this node has at the moment; clones are the same one. Connections that exist keep the one they were made with.
+#[derive(Clone, Default)]
+pub struct Identities(Arc<RwLock<Option<Identity>>>);
+
+impl Identities {
+    /// From now on this one is shown.
+    pub fn set(&self, identity: Identity) {
+        *self.0.write() = Some(identity);
+    }
+
+    /// The present one, if there is one.
+    pub fn get(&self) -> io::Result<Identity> {
+        let none = || io::Error::new(io::ErrorKind::NotConnected, "this node has no certificate yet");
+        self.0.read().clone().ok_or_else(none)
+    }
+}
+
+impl From<Identity> for Identities {
+    fn from(identity: Identity) -> Self {
+        Self(Arc::new(RwLock::new(Some(identity))))
     }
 }
 
@@ -123,7 +166,7 @@ pub fn plain_sockets(address: IpAddr) -> io::Result<OwnedFd> {
 /// The way to other nodes.
 pub struct TlsPeers {
     address: SocketAddr,
-    identity: Identity,
+    identities: Identities,
     sockets: Sockets,
     accepted: Mutex<mpsc::Receiver<Peer>>,
     _listening: AbortOnDropHandle<()>,
@@ -131,24 +174,26 @@ pub struct TlsPeers {
 
 impl TlsPeers {
     /// Listens at an address of the node, which has to stay the same over restarts: others find it in objects.
-    pub fn listen(address: SocketAddr, identity: Identity, sockets: Sockets) -> io::Result<Self> {
+    pub fn listen(address: SocketAddr, identities: impl Into<Identities>, sockets: Sockets) -> io::Result<Self> {
+        let identities = identities.into();
         let socket = socket_at(&sockets, address.ip())?;
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         let listener = socket.listen(1024)?;
         let address = listener.local_addr()?;
         let (hand_over, accepted) = mpsc::channel(1);
-        let listening = tokio::spawn(accept_all(listener, TlsAcceptor::from(identity.server.clone()), hand_over));
+        let listening = tokio::spawn(accept_all(listener, identities.clone(), hand_over));
         let listening = AbortOnDropHandle::new(listening);
-        Ok(Self { address, identity, sockets, accepted: Mutex::new(accepted), _listening: listening })
+        Ok(Self { address, identities, sockets, accepted: Mutex::new(accepted), _listening: listening })
     }
 
     async fn connect(&self, node: &str, address: SocketAddr) -> io::Result<Box<dyn Stream>> {
         let name = ServerName::try_from(certified_name(node))
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, format!("{node:?} names no node: {error}")))?;
+        let identity = self.identities.get()?;
         let stream = socket_at(&self.sockets, address.ip())?.connect(address).await?;
         tune(&stream)?;
-        let stream = TlsConnector::from(self.identity.client.clone()).connect(name, stream).await?;
+        let stream = TlsConnector::from(identity.client).connect(name, stream).await?;
         Ok(Box::new(stream))
     }
 }
@@ -190,7 +235,7 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
 }
 
 /// Callers shake hands beside each other, so that one who is slow holds nobody up.
-async fn accept_all(listener: TcpListener, acceptor: TlsAcceptor, hand_over: mpsc::Sender<Peer>) {
+async fn accept_all(listener: TcpListener, identities: Identities, hand_over: mpsc::Sender<Peer>) {
     let turns = Arc::new(Semaphore::new(HANDSHAKES));
     loop {
         let Ok(turn) = turns.clone().acquire_owned().await else { return };
@@ -203,10 +248,10 @@ async fn accept_all(listener: TcpListener, acceptor: TlsAcceptor, hand_over: mps
                 continue;
             }
         };
-        let (acceptor, hand_over) = (acceptor.clone(), hand_over.clone());
+        let (identities, hand_over) = (identities.clone(), hand_over.clone());
         tokio::spawn(async move {
             let _turn = turn;
-            match tokio::time::timeout(PATIENCE, welcome(stream, &acceptor)).await {
+            match tokio::time::timeout(PATIENCE, welcome(stream, &identities)).await {
                 Ok(Ok(peer)) => drop(hand_over.send(peer).await),
                 Ok(Err(error)) => tracing::debug!(%error, "a caller is no node of this cluster"),
                 Err(_) => tracing::debug!("a caller did not shake hands in time"),
@@ -215,9 +260,9 @@ async fn accept_all(listener: TcpListener, acceptor: TlsAcceptor, hand_over: mps
     }
 }
 
-async fn welcome(stream: TcpStream, acceptor: &TlsAcceptor) -> io::Result<Peer> {
+async fn welcome(stream: TcpStream, identities: &Identities) -> io::Result<Peer> {
     tune(&stream)?;
-    let stream = acceptor.accept(stream).await?;
+    let stream = TlsAcceptor::from(identities.get()?.server).accept(stream).await?;
     let node = stream.get_ref().1.peer_certificates().and_then(|chain| certified_node(chain.first()?));
     let node = node.ok_or_else(|| io::Error::new(io::ErrorKind::PermissionDenied, "its certificate names no node"))?;
     Ok(Peer { node, stream: Box::new(stream) })

@@ -99,12 +99,13 @@ async fn other_certificates_of_the_cluster_name_no_node() {
 async fn without_a_certificate_nobody_is_let_in() {
     let authority = Authority::new();
     let called = authority.node("node2");
-    let mut caller = authority.node("node1");
+    let caller = authority.node("node1");
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let anonymous = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&rustls::version::TLS13]);
-    caller.identity.client = Arc::new(anonymous.unwrap().with_root_certificates(roots).with_no_client_auth());
+    let client = Arc::new(anonymous.unwrap().with_root_certificates(roots).with_no_client_auth());
+    caller.identities.set(Identity { client, ..caller.identities.get().unwrap() });
     assert!(!gets_through(&caller, &called, "node2").await);
 }
 
@@ -122,4 +123,18 @@ fn an_incomplete_identity_says_what_is_missing() {
     let alone = authority.sign(&[&certified_name("node1")]);
     assert!(matches!(Identity::parse(alone.as_bytes(), "x"), Err(IdentityError::Incomplete(_))));
     assert!(matches!(Identity::parse(authority.pem.as_bytes(), "x"), Err(IdentityError::Pem(..))));
+}
+
+#[tokio::test]
+async fn a_node_gets_its_identity_later_and_another_one_after_that() {
+    let authority = Authority::new();
+    let (identities, other) = (Identities::default(), authority.node("node2"));
+    let node = TlsPeers::listen("127.0.0.1:0".parse().unwrap(), identities.clone(), Arc::new(plain_sockets)).unwrap();
+    assert!(!gets_through(&node, &other, "node2").await);
+    assert!(!gets_through(&other, &node, "node1").await);
+    for _ in 0..2 {
+        identities.set(authority.identity(&[&certified_name("node1")]));
+        assert!(gets_through(&node, &other, "node2").await);
+        assert!(gets_through(&other, &node, "node1").await);
+    }
 }

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 
 use ferrovirt_api::VirtualMachineInstance;
-use ferrovirt_domain::NodeFacts;
+use ferrovirt_domain::Claims;
 use ferrovirt_launcher_rpc::messages::StartRequest;
 use ferrovirt_reconcile::controller::Category;
 use ferrovirt_reconcile::events::reference;
 use ferrovirt_reconcile::{Act, Failure, Note, ObjectKey};
+use k8s_openapi::api::core::v1::Pod;
 
 use super::Guests;
 use super::decide::Action;
 use super::moves;
-use crate::host_disks;
 use crate::launcher::{Command, LauncherError};
 use crate::wiring::WiringError;
+use crate::{devices, host_disks, volumes};
 
 impl Act<Guests> for Action {
     fn name(&self) -> &'static str {
@@ -59,8 +60,10 @@ async fn start(guests: &Guests, key: &ObjectKey) -> Result<(), Failure> {
     let launcher = guests.followers.get(&uid).launcher.ok_or_else(gone)?;
     let links = guests.wiring.links(&vmi, &pod, &*launcher).await.map_err(wiring_failed)?;
     prepare_host_disks(&vmi, launcher.pid()).await?;
+    let claims = crate::claims::of(&vmi);
+    give(&vmi, &pod, &claims, launcher.pid()).await?;
     let hopeless = |error: ferrovirt_domain::Unsupported| Failure::new(Category::Hopeless, "start the guest", error);
-    let facts = NodeFacts { claims: crate::claims::of(&vmi), ..guests.facts.clone() };
+    let facts = devices::facts(&guests.facts, &pod, claims);
     let domain = ferrovirt_domain::domain(&vmi, &facts, &links).map_err(hopeless)?;
     let disks = ferrovirt_domain::disk_tasks(&vmi, &facts, &links).map_err(hopeless)?;
     let request = StartRequest {
@@ -91,6 +94,25 @@ async fn prepare_host_disks(vmi: &Arc<VirtualMachineInstance>, launcher: Option<
     let prepared = tokio::task::spawn_blocking(move || host_disks::prepare(&vmi, launcher)).await;
     let prepared = prepared.map_err(|error| Failure::new(Category::Internal, WHAT, error))?;
     prepared.map_err(|error| Failure::new(Category::Internal, WHAT, error))
+}
+
+/// Lets the launcher use the devices and claims of its pod. Claims may be on a server that does not answer, so nobody else waits for it.
+pub(crate) async fn give(
+    vmi: &Arc<VirtualMachineInstance>,
+    pod: &Arc<Pod>,
+    claims: &Claims,
+    launcher: Option<i32>,
+) -> Result<(), Failure> {
+    const WHAT: &str = "give the launcher its devices and volumes";
+    // Only a simulation's launcher has no process.
+    let Some(launcher) = launcher else { return Ok(()) };
+    let (vmi, pod, claims) = (vmi.clone(), pod.clone(), claims.clone());
+    let given = tokio::task::spawn_blocking(move || {
+        volumes::give(&vmi, &claims, launcher);
+        devices::give(&pod, &devices::of_claims(&vmi, &claims), launcher)
+    });
+    let given = given.await.map_err(|error| Failure::new(Category::Internal, WHAT, error))?;
+    given.map_err(|error| Failure::new(Category::Internal, WHAT, error))
 }
 
 async fn command(guests: &Guests, key: &ObjectKey, command: Command) -> Result<(), Failure> {
