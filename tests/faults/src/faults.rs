@@ -106,19 +106,19 @@ impl Local {
         let node = |name: &str| noted_in(&self.state.join("nodes").join(name));
         match fault {
             Fault::SourceLibvirt => match libvirt_of(victim.launcher) {
-                Some(libvirt) => kill(libvirt)?,
+                Some(libvirt) => kill(libvirt).await?,
                 None => return Ok(false),
             },
-            Fault::SourceHandler => kill(node(victim.source)?)?,
-            Fault::TargetHandler => kill(node(victim.target)?)?,
+            Fault::SourceHandler => kill(node(victim.source)?).await?,
+            Fault::TargetHandler => kill(node(victim.target)?).await?,
             Fault::TargetLauncher => {
                 let others = launchers(victim.namespace, victim.guest).into_iter().find(|pid| *pid != victim.launcher);
                 match others {
-                    Some(launcher) => kill(launcher)?,
+                    Some(launcher) => kill(launcher).await?,
                     None => return Ok(false),
                 }
             }
-            Fault::ControlPlane => kill(noted_in(&self.state)?)?,
+            Fault::ControlPlane => kill(noted_in(&self.state)?).await?,
             Fault::CutShort => self.cut_for(victim, Duration::from_secs(1)).await?,
             Fault::CutLong => self.cut_for(victim, Duration::from_secs(10)).await?,
             Fault::CutForGood => self.cut(victim.source, victim.target)?,

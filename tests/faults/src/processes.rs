@@ -4,12 +4,22 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use blackbox::cluster::wait;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Ends a process at once.
-pub(crate) fn kill(pid: i32) -> Result<()> {
-    let pid = Pid::from_raw(pid).context("no process")?;
-    kill_process(pid, Signal::KILL).with_context(|| format!("killing process {pid:?}"))
+/// Ends a process at once, and returns when it has ended: a launcher takes its guest along, which shows as alive until then.
+pub(crate) async fn kill(pid: i32) -> Result<()> {
+    let process = Pid::from_raw(pid).context("no process")?;
+    kill_process(process, Signal::KILL).with_context(|| format!("killing process {pid}"))?;
+    wait("a killed process to end", 30, || async { Ok(has_ended(pid).then_some(())) }).await
+}
+
+/// It is gone, or nothing is left of it but its exit code.
+fn has_ended(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .ok()
+        .and_then(|stat| Some(matches!(stat.rsplit_once(") ")?.1.as_bytes().first()?, b'Z' | b'X')))
+        .unwrap_or(true)
 }
 
 /// The process that notes itself in a directory of the cluster's state.
@@ -77,5 +87,16 @@ mod tests {
         assert!(parent(own).is_some());
         assert_eq!(computed_by_processors(own), 0);
         assert!(launchers("no", "body").is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_killed_process_has_ended() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        assert!(!has_ended(pid));
+        kill(pid).await.unwrap();
+        assert!(has_ended(pid), "as a zombie");
+        child.wait().unwrap();
+        assert!(has_ended(pid), "as nothing at all");
     }
 }

@@ -49,7 +49,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     let files = Files { certificate: args.tls_certificate.clone(), key: args.tls_key.clone() };
     let certificate = Certificate::read(files)?;
     let tls = Arc::new(certificate.clone().server_config()?);
-    let client = super::pod::client(args.kubeconfig.as_deref()).await?;
+    let client = client(args.kubeconfig.as_deref()).await?;
     let handlers = handlers(args, client.clone(), certificate.clone());
     let (cluster, watching) = Kubernetes::watch(client)?;
     let (cluster, stop) = (Arc::new(cluster), CancellationToken::new());
