@@ -32,6 +32,11 @@ impl View {
         self.state["progress"]["message"].as_str().filter(|text| !text.is_empty())
     }
 
+    /// The note, and who knows what to do about it.
+    fn advice(&self, guest: &str) -> Option<String> {
+        self.note().map(|note| format!("; {note} (virtctl why {guest} says what to do)"))
+    }
+
     /// `: Running to node-2`, with what is unusual about it.
     fn place(&self) -> String {
         let target = self.text("targetNode").map(|node| format!(" to {node}")).unwrap_or_default();
@@ -73,7 +78,7 @@ impl View {
             format!(" [{}{}]", part(full, "█"), part(BAR - full, "░"))
         });
         let numbers = Some(self.numbers()).filter(|text| !text.is_empty()).map(|text| format!(" {text}"));
-        let note = self.note().map(|note| format!("; {note}"));
+        let note = self.advice(guest);
         let parts = [bar, numbers, note].map(Option::unwrap_or_default).concat();
         format!("{guest}: {}{parts}", self.place())
     }
@@ -81,7 +86,7 @@ impl View {
     /// One line for a log.
     pub(super) fn plain(&self, guest: &str) -> String {
         let numbers = Some(self.numbers()).filter(|text| !text.is_empty()).map(|text| format!(": {text}"));
-        let note = self.note().map(|note| format!("; {note}"));
+        let note = self.advice(guest);
         format!("{guest}: {}{}", self.place(), [numbers, note].map(Option::unwrap_or_default).concat())
     }
 
@@ -151,7 +156,8 @@ mod tests {
     #[test]
     fn a_move_that_does_not_converge_says_so_once() {
         let mut view = running(&json!({"percent": 51, "message": "memory changes faster than it is sent"}));
-        assert!(view.plain("web").ends_with("51%; memory changes faster than it is sent"));
+        let advice = "51%; memory changes faster than it is sent (virtctl why web says what to do)";
+        assert!(view.plain("web").ends_with(advice) && view.live("web").ends_with(advice));
         let before = view.milestone();
         view.state["progress"]["percent"] = json!(58);
         assert_eq!(view.milestone(), before);
