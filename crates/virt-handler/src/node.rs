@@ -6,8 +6,8 @@ use std::time::Duration;
 use ferrovirt_api::names::{annotations, labels};
 use ferrovirt_domain::{Accelerator, NodeFacts};
 use ferrovirt_reconcile::Clock;
-use k8s_openapi::api::core::v1::Node;
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -17,6 +17,8 @@ use crate::processors::{Processors, is_obsolete, processors};
 
 /// Between two heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(60);
+/// The component whose pods have guests.
+const LAUNCHER: &str = "virt-launcher";
 /// Until the next attempt after a failed one.
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -29,17 +31,25 @@ pub(crate) async fn run(
     tell: impl FnOnce(bool),
     stop: CancellationToken,
 ) {
-    let nodes: Api<Node> = Api::all(client);
+    let nodes: Api<Node> = Api::all(client.clone());
     let mut wanted = labels(&facts, &processors(facts.accelerator).await);
     // libvirt takes a while, and most guests need not wait for its answer.
     let mut asking = std::pin::pin!(host_model(facts.accelerator));
     let (mut tell, mut is_complete) = (Some(tell), false);
     let mut unwanted = Vec::new();
+    // The answer to the first heartbeat says whether the node's owner wants its processor described.
+    let mut is_described = false;
     loop {
-        let patch = patch(&wanted, &unwanted, &clock.now().to_string());
+        let shown = if is_described { wanted.clone() } else { placing() };
+        let patch = patch(&shown, &unwanted, &clock.now().to_string());
         let pause = match nodes.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
-            Ok(node) if is_complete => {
-                let left = stale(node.metadata.labels.as_ref(), &wanted);
+            Ok(node) if is_described == is_skipped(&node) => {
+                is_described = !is_described;
+                unwanted.clear();
+                if is_described { Duration::ZERO } else { HEARTBEAT }
+            }
+            Ok(node) if is_complete && is_described => {
+                let left = without_selected(&client, &name, stale(node.metadata.labels.as_ref(), &wanted)).await;
                 // What somebody puts back at once is not fought over.
                 let pause = if left.is_empty() || left == unwanted { HEARTBEAT } else { Duration::ZERO };
                 unwanted = left;
@@ -87,6 +97,27 @@ fn stale(present: Option<&BTreeMap<String, String>>, wanted: &BTreeMap<String, S
     present.filter(|key| is_ours(key) && !wanted.contains_key(*key)).cloned().collect()
 }
 
+/// Those labels that no guest's pod on this node selects it by: a kubelet that is started again turns away pods whose label is gone, and
+/// their guests would end.
+async fn without_selected(client: &Client, node: &str, stale: Vec<String>) -> Vec<String> {
+    if stale.is_empty() {
+        return stale;
+    }
+    let launchers =
+        ListParams::default().fields(&format!("spec.nodeName={node}")).labels(&format!("{}={LAUNCHER}", labels::APP));
+    match Api::<Pod>::all(client.clone()).list(&launchers).await {
+        Ok(pods) => stale.into_iter().filter(|label| !pods.iter().any(|pod| selects(pod, label))).collect(),
+        Err(error) => {
+            tracing::debug!(%error, "cannot see which labels of {node} its guests need, so all stay");
+            Vec::new()
+        }
+    }
+}
+
+fn selects(pod: &Pod, label: &str) -> bool {
+    pod.spec.as_ref().and_then(|spec| spec.node_selector.as_ref()).is_some_and(|wanted| wanted.contains_key(label))
+}
+
 /// The node's own processor: guests that follow it may come from nodes with the same, and go there.
 fn host_model_labels(host: &HostModel, accelerator: Accelerator) -> BTreeMap<String, String> {
     let mut keys = vec![
@@ -105,11 +136,21 @@ fn host_model_labels(host: &HostModel, accelerator: Accelerator) -> BTreeMap<Str
     keys.into_iter().map(|key| (key, "true".to_owned())).collect()
 }
 
+/// Whoever owns the node describes it himself.
+fn is_skipped(node: &Node) -> bool {
+    node.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(annotations::LABELLER_SKIP_NODE))
+}
+
+/// The labels without which no guest comes here.
+fn placing() -> BTreeMap<String, String> {
+    let keys = [labels::NODE_SCHEDULABLE.to_owned(), format!("{}amd64", labels::VM_ARCH_PREFIX)];
+    keys.into_iter().map(|key| (key, "true".to_owned())).collect()
+}
+
 /// The labels that launcher pods select nodes by.
 fn labels(facts: &NodeFacts, processors: &Processors) -> BTreeMap<String, String> {
     let yes = || "true".to_owned();
-    let mut wanted = BTreeMap::from([(labels::NODE_SCHEDULABLE.to_owned(), yes())]);
-    wanted.insert(format!("{}amd64", labels::VM_ARCH_PREFIX), yes());
+    let mut wanted = placing();
     for machine in &facts.machines {
         wanted.insert(format!("{}{machine}", labels::MACHINE_TYPE_PREFIX), yes());
     }
@@ -180,5 +221,38 @@ mod tests {
             patch(&wanted, &stale, "now")["metadata"]["labels"]["host-model-cpu.node.kubevirt.io/Haswell"],
             Value::Null
         );
+    }
+
+    /// An API server that answers everything with one code and text.
+    fn answering(code: u16, answer: &Value) -> Client {
+        let answer = answer.to_string().into_bytes();
+        let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+            let answer = http::Response::builder().status(code).body(kube::client::Body::from(answer.clone()));
+            async move { Ok::<_, std::convert::Infallible>(answer.unwrap()) }
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn labels_that_pods_select_the_node_by_stay() {
+        let (old, older) = ("machine-type.node.kubevirt.io/pc-q35-6.2", "machine-type.node.kubevirt.io/pc-q35-5.2");
+        let stale = || vec![old.to_owned(), older.to_owned()];
+        let pod = json!({"metadata": {"name": "a"}, "spec": {"containers": [], "nodeSelector": {(old): "true"}}});
+        let pods = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": [pod]});
+        assert_eq!(without_selected(&answering(200, &pods), "n1", stale()).await, [older]);
+        let refused = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403});
+        assert!(without_selected(&answering(403, &refused), "n1", stale()).await.is_empty());
+    }
+
+    #[test]
+    fn whoever_owns_a_node_may_describe_it_himself() {
+        let node = |annotations: Value| -> Node {
+            serde_json::from_value(json!({"metadata": {"name": "n1", "annotations": annotations}})).unwrap()
+        };
+        assert!(is_skipped(&node(json!({"node-labeller.kubevirt.io/skip-node": ""}))));
+        assert!(!is_skipped(&node(json!({"other": "true"}))));
+        let facts = NodeFacts { machines: vec!["q35".to_owned()], ..NodeFacts::default() };
+        let all = labels(&facts, &Processors::default());
+        assert!(placing().iter().all(|(key, value)| all.get(key) == Some(value)) && placing().len() < all.len());
     }
 }
