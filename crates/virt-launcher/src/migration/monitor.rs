@@ -19,8 +19,8 @@ pub enum Told {
     GiveUp(String),
 }
 
-/// Watches until it is dropped.
-pub async fn watch(libvirt: Connection, domain: Domain, mut policy: Policy, tell: impl Fn(Told)) {
+/// Watches the move of a guest with so many bytes of memory until it is dropped.
+pub async fn watch(libvirt: Connection, domain: Domain, mut policy: Policy, memory: u64, tell: impl Fn(Told)) {
     let mut ticks = interval(INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -29,6 +29,9 @@ pub async fn watch(libvirt: Connection, domain: Domain, mut policy: Policy, tell
         let Ok((_, figures)) = libvirt.job_stats(&domain).await else { continue };
         let Some((sample, mut progress)) = read(&figures) else { continue };
         let judgement = policy.judge(sample);
+        if !sample.is_memory {
+            expect_memory(&mut progress, memory);
+        }
         progress.allowed_downtime_ms = policy.allowed_ms();
         progress.remaining_ms = judgement.remaining_ms;
         progress.note = judgement.note;
@@ -37,6 +40,12 @@ pub async fn watch(libvirt: Connection, domain: Domain, mut policy: Policy, tell
             carry_out(&libvirt, &domain, decision, &tell).await;
         }
     }
+}
+
+/// libvirt counts memory only when the disks are there: half of a move would be shown as all of it.
+fn expect_memory(progress: &mut Progress, memory: u64) {
+    progress.total_bytes = progress.total_bytes.saturating_add(memory);
+    progress.remaining_bytes = progress.remaining_bytes.saturating_add(memory);
 }
 
 async fn carry_out(libvirt: &Connection, domain: &Domain, decision: Decision, tell: &impl Fn(Told)) {
@@ -120,5 +129,15 @@ mod tests {
         assert_eq!((sample.dirty_rate, sample.iteration, sample.elapsed_ms), (8192, 3, 1500));
         assert_eq!((progress.total_bytes, progress.sent_bytes, progress.remaining_bytes), (100, 40, 60));
         assert_eq!(progress.downtime_ms, None);
+    }
+
+    #[test]
+    fn memory_counts_before_libvirt_counts_it() {
+        let figures = [("data_total", 100), ("data_processed", 100)]
+            .map(|(name, value)| TypedParameter::new(name, TypedValue::Ulong(value)));
+        let (sample, mut progress) = read(&figures).unwrap();
+        assert!(!sample.is_memory);
+        expect_memory(&mut progress, 900);
+        assert_eq!((progress.total_bytes, progress.sent_bytes, progress.remaining_bytes), (1000, 100, 900));
     }
 }

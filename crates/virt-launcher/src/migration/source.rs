@@ -119,6 +119,8 @@ struct Terms {
     compression: bool,
     /// The guest was paused before the move.
     was_paused: bool,
+    /// Bytes of the guest's memory.
+    memory: u64,
     /// libvirt's cookie for the target.
     cookie: Vec<u8>,
 }
@@ -326,6 +328,7 @@ impl Driver {
         self.is_live = !emulation::loses_changes(&xml, description.emulated, qemu);
         let (witnesses, unproven) = Witnesses::place(&description, &disks, &self.request.id);
         let mut terms = terms(&self.request.options, self.is_live, disks, compression, was_paused);
+        terms.memory = description.memory.unwrap_or_default();
         if unproven.is_empty() {
             terms.flags |= flags::UNSAFE;
         } else {
@@ -372,7 +375,7 @@ impl Driver {
             tracing::warn!(%error, "the allowed downtime could not be set");
         }
         let inbox = self.inbox.clone();
-        let watch = monitor::watch(libvirt.clone(), domain.clone(), policy, move |told| {
+        let watch = monitor::watch(libvirt.clone(), domain.clone(), policy, terms.memory, move |told| {
             let _ = inbox.send(Event::Monitor(told));
         });
         let (inbox, cookie) = (self.inbox.clone(), self.cookie.clone());
@@ -556,7 +559,7 @@ fn terms(options: &Options, is_live: bool, disks: Vec<String>, compression: bool
     ];
     let always = flags::PERSIST_DEST | flags::CHANGE_PROTECTION;
     let flags = wishes.iter().filter(|(wanted, _)| *wanted).fold(always, |all, (_, flag)| all | flag);
-    Terms { flags, disks, connections, compression, was_paused, cookie: Vec::new() }
+    Terms { flags, disks, connections, compression, was_paused, memory: 0, cookie: Vec::new() }
 }
 
 impl Terms {
