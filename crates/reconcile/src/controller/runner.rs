@@ -2,7 +2,7 @@
 
 use std::{panic::AssertUnwindSafe, time::Duration};
 
-use futures::{FutureExt, future::join_all};
+use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -106,7 +106,11 @@ impl<C: Controller> Runner<C> {
     ///
     /// All workers live in the caller's task: nothing keeps running after a drop, which is what losing leadership needs.
     pub async fn run(&self, stop: CancellationToken) {
-        let workers = join_all((0..self.workers).map(|_| self.work()));
+        let workers = async {
+            // Whatever wakes the caller, only workers that can go on are looked at.
+            let mut workers: FuturesUnordered<_> = (0..self.workers).map(|_| self.work()).collect();
+            while workers.next().await.is_some() {}
+        };
         let close_queue = async {
             stop.cancelled().await;
             self.queue.shut_down();

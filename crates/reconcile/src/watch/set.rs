@@ -3,8 +3,9 @@
 use std::{collections::BTreeSet, fmt::Debug};
 
 use futures::{
-    FutureExt,
+    FutureExt, StreamExt,
     future::{BoxFuture, join_all},
+    stream::FuturesUnordered,
 };
 use kube::{
     Api, Resource,
@@ -52,9 +53,10 @@ impl Watches {
         join_all(std::mem::take(&mut self.synced)).map(|_| ())
     }
 
-    /// Runs all watches; ends only by being dropped.
+    /// Runs all watches; ends only by being dropped. Whatever wakes the caller, only those with news are looked at.
     pub async fn run(self) {
-        join_all(self.running).await;
+        let mut running: FuturesUnordered<_> = self.running.into_iter().collect();
+        while running.next().await.is_some() {}
     }
 
     fn claim(&mut self, url: &str, config: &watcher::Config) -> Result<String, DuplicateWatch> {
