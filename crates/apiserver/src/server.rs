@@ -34,6 +34,10 @@ pub trait Environment: Send + Sync {
     fn uid(&self) -> String;
     /// Five characters for `generateName`.
     fn name_suffix(&self) -> String;
+    /// Whether it is recorded who set which field. Where nobody applies, such records would be half of each object for nothing.
+    fn tracks_fields(&self) -> bool {
+        true
+    }
 }
 
 /// The real clock and the real dice.

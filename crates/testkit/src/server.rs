@@ -47,6 +47,11 @@ impl Environment for Seeded {
         let number: u32 = self.dice.lock().random();
         format!("{:05}", number % 100_000)
     }
+
+    /// No component here applies.
+    fn tracks_fields(&self) -> bool {
+        false
+    }
 }
 
 /// Starts a server whose controllers run until `stop`, with nothing in it: everybody here may do everything, so the hundred roles
@@ -58,6 +63,6 @@ pub(crate) fn start(keys: &Path, seed: u64, clock: Clock, stop: CancellationToke
         server.registry.set_custom(crd, resources.clone());
     }
     server.admission.add(Arc::new(VirtAdmission));
-    Housekeeper::start(server.clone(), stop);
+    Housekeeper::start_small(server.clone(), stop);
     Ok(server)
 }

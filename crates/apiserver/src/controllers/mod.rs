@@ -62,6 +62,13 @@ pub struct Housekeeper {
 impl Housekeeper {
     /// Starts every controller; they end when `stop` is cancelled.
     pub fn start(server: Arc<Server>, stop: CancellationToken) -> Arc<Self> {
+        let keeper = Self::start_small(server, stop);
+        keeper.spawn(apiservices::run(keeper.clone()));
+        keeper
+    }
+
+    /// The same without `APIService` objects: more work than all the rest for a server that lives for a fraction of a second.
+    pub fn start_small(server: Arc<Server>, stop: CancellationToken) -> Arc<Self> {
         server.admission.webhooks.load(&server.store);
         server.mounts.proxied.load(&server.store);
         let keeper = Arc::new(Self {
@@ -89,7 +96,6 @@ impl Housekeeper {
         keeper.spawn(events::run(keeper.clone()));
         keeper.spawn(quota::run(keeper.clone()));
         keeper.spawn(accounts::run(keeper.clone()));
-        keeper.spawn(apiservices::run(keeper.clone()));
         keeper.follow_all();
         keeper
     }

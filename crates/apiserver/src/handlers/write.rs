@@ -353,7 +353,8 @@ impl Writer<'_> {
 
     /// Records who set which field.
     pub fn track(&self, old: Option<&Value>, new: &mut Value) {
-        let Some(schema) = self.resource.typed_schema().filter(|_| self.tracks) else { return };
+        let is_wanted = self.tracks && self.server.environment.tracks_fields();
+        let Some(schema) = self.resource.typed_schema().filter(|_| is_wanted) else { return };
         let api_version = self.resource.api_version();
         apply::update(&schema, old, new, &self.apply_writer(&api_version));
         if self.subresource == "scale" {
