@@ -2,6 +2,8 @@
 
 mod admission;
 mod apiserver;
+mod control_plane;
+mod memory;
 mod migrate;
 mod vmi;
 
@@ -17,6 +19,11 @@ pub(crate) enum Bench {
     /// Works with any Kubernetes API server. Everything happens in a namespace of its own, which is deleted at the end,
     /// after a failure and after Ctrl-C.
     Apiserver(Box<apiserver::Args>),
+    /// Measure virt-controller: many guests are wished for at once, on a cluster that has no nodes to run them.
+    ///
+    /// Works with a Kubernetes API server whose requests it can count. It starts a virt-controller of its own, and refuses a cluster
+    /// that has one, or that has nodes or guests. Everything is removed at the end, after a failure and after Ctrl-C.
+    ControlPlane(control_plane::Args),
     /// Measure live migrations between two nodes of the local cluster, beside `virsh migrate` of the same guest in the same namespaces.
     ///
     /// Needs root and a cluster with two nodes: `ferrovirt up --nodes 2`. Everything is removed at the end, after a failure and after
@@ -43,6 +50,7 @@ pub(crate) fn run(bench: &Bench) -> anyhow::Result<()> {
     match bench {
         Bench::Admission(args) => admission::run(args),
         Bench::Apiserver(args) => apiserver::run(args),
+        Bench::ControlPlane(args) => control_plane::run(args),
         Bench::Migrate(args) => migrate::run(args),
         Bench::Vmi(args) => vmi::run(args),
     }

@@ -3,7 +3,6 @@
 //! With `--compare` two servers take turns in one run: machines differ and are noisy, ratios travel better.
 
 mod client;
-mod memory;
 mod phases;
 mod report;
 mod sample;

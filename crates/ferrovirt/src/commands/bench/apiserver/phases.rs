@@ -12,8 +12,8 @@ use hyper::body::Incoming;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::super::memory::{self, Processors};
 use super::client::{Connection, find_string};
-use super::memory::{self, Processors};
 use super::report::{Measured, Metric};
 use super::sample::Sample;
 use super::target::{Target, version_of};

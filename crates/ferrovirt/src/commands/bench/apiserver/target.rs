@@ -9,8 +9,8 @@ use http::{Method, StatusCode};
 use kube::config::Kubeconfig;
 use serde_json::{Value, json};
 
+use super::super::memory::{self, Memory};
 use super::client::{Connection, Endpoint, find_string};
-use super::memory::{self, Memory};
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const CRD: &str = "virtualmachineinstances.kubevirt.io";

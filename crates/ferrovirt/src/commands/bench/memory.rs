@@ -1,4 +1,4 @@
-//! How much memory a server's processes hold and how long they computed, as the kernel sees it.
+//! How much memory processes hold and how long they computed, as the kernel sees it.
 
 use std::time::Duration;
 
@@ -11,16 +11,18 @@ pub(crate) struct Memory {
     pub(crate) resident: u64,
     /// The most there ever was.
     pub(crate) peak: u64,
+    /// What is nobody else's: without the program's own file, which the kernel can drop and share.
+    pub(crate) own: u64,
 }
 
 /// The sum over `pids`; `None` without any.
 pub(crate) fn of(pids: &[i32]) -> anyhow::Result<Option<Memory>> {
-    let mut sum = Memory { resident: 0, peak: 0 };
+    let mut sum = Memory { resident: 0, peak: 0, own: 0 };
     for pid in pids {
         let path = format!("/proc/{pid}/status");
         let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
         let one = parse(&text).with_context(|| format!("{path} tells no memory"))?;
-        sum = Memory { resident: sum.resident + one.resident, peak: sum.peak + one.peak };
+        sum = Memory { resident: sum.resident + one.resident, peak: sum.peak + one.peak, own: sum.own + one.own };
     }
     Ok((!pids.is_empty()).then_some(sum))
 }
@@ -78,7 +80,8 @@ fn parse(status: &str) -> Option<Memory> {
         let line = status.lines().find_map(|line| line.strip_prefix(key))?;
         line.trim().strip_suffix("kB")?.trim().parse().ok()
     };
-    Some(Memory { resident: kilobytes("VmRSS:")? * 1024, peak: kilobytes("VmHWM:")? * 1024 })
+    let bytes = |key: &str| Some(kilobytes(key)? * 1024);
+    Some(Memory { resident: bytes("VmRSS:")?, peak: bytes("VmHWM:")?, own: bytes("RssAnon:")? })
 }
 
 #[cfg(test)]
@@ -87,8 +90,8 @@ mod tests {
 
     #[test]
     fn reads_the_kernels_words() {
-        let text = "Name:\tx\nVmHWM:\t   20 kB\nVmRSS:\t   10 kB\n";
-        assert_eq!(parse(text), Some(Memory { resident: 10 * 1024, peak: 20 * 1024 }));
+        let text = "Name:\tx\nVmHWM:\t   20 kB\nVmRSS:\t   10 kB\nRssAnon:\t    4 kB\n";
+        assert_eq!(parse(text), Some(Memory { resident: 10 * 1024, peak: 20 * 1024, own: 4 * 1024 }));
         assert_eq!(parse("Name:\tx\n"), None);
     }
 
@@ -111,7 +114,7 @@ mod tests {
     fn sums_over_processes() {
         let own = i32::try_from(std::process::id()).unwrap();
         let both = of(&[own, own]).unwrap().unwrap();
-        assert!(both.resident > 0 && both.peak >= both.resident);
+        assert!(both.own > 0 && both.resident >= both.own && both.peak >= both.resident);
         assert_eq!(of(&[]).unwrap(), None);
     }
 }
