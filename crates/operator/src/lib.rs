@@ -16,9 +16,8 @@ pub mod present;
 pub mod requests;
 
 use ferrovirt_install::Images;
-use ferrovirt_reconcile::leader::InvalidTiming;
-use ferrovirt_reconcile::watch::DuplicateWatch;
-use ferrovirt_reconcile::{Clock, LeaderConfig, Led, run_while_leader};
+use ferrovirt_reconcile::component::{self, RunError};
+use ferrovirt_reconcile::{Clock, LeaderConfig};
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
@@ -40,48 +39,19 @@ pub struct OperatorConfig {
     pub clock: Clock,
 }
 
-/// Why virt-operator could not work.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// Two caches of one kind: a mistake in this crate.
-    #[error("cannot set up the watches of virt-operator")]
-    Watches(#[from] DuplicateWatch),
-    /// The times of the lease contradict each other.
-    #[error("cannot take part in the election of a leader")]
-    Election(#[from] InvalidTiming),
-    /// The lease went to another process; whoever started this should start it again, as a candidate.
-    #[error("another virt-operator has taken the lease; this one stopped working")]
-    LeaseLost,
-}
-
 /// Works until `stop`, then finishes what has begun.
 pub async fn run(client: Client, config: OperatorConfig, stop: CancellationToken) -> Result<(), RunError> {
-    let Some(leader) = config.leader.clone() else {
-        return work(client, config, stop).await;
-    };
-    match run_while_leader(client.clone(), leader, stop, |stop| work(client, config, stop)).await? {
-        Led::Finished(result) => result,
-        Led::Never => Ok(()),
-        Led::Lost => Err(RunError::LeaseLost),
-    }
+    component::run(client.clone(), config.leader.clone(), stop, |stop| work(client, config, stop)).await
 }
 
 async fn work(client: Client, config: OperatorConfig, stop: CancellationToken) -> Result<(), RunError> {
     let caches = installation::Caches::new(&config.namespace);
-    let mut watches = caches.watches(&client)?;
-    let synced = watches.synced();
+    let watches = caches.watches(&client)?;
     let installation = installation::runner(client.clone(), caches.clone(), &config);
     let requests = requests::runner(client, caches, &config);
     let controllers = async {
-        tokio::select! {
-            () = synced => { tokio::join!(installation.run(stop.clone()), requests.run(stop.clone())); }
-            // A server that never answers must not keep this from ending.
-            () = stop.cancelled() => {}
-        }
+        tokio::join!(installation.run(stop.clone()), requests.run(stop.clone()));
     };
-    tokio::select! {
-        () = watches.run() => {}
-        () = controllers => {}
-    }
+    component::run_controllers(watches, &stop, controllers).await;
     Ok(())
 }

@@ -22,6 +22,7 @@
 //!   [`controller::standard`] has the usual actions.
 //! - [`expectations`]: [`Expectations`] hold a key back until the cache shows what was just done for it.
 //! - [`leader`]: [`run_while_leader`] runs something in one process of many.
+//! - [`component`]: what a process of several controllers is: one lease, one set of watches, one end.
 //! - [`events`]: a [`Recorder`] tells people what happened, without flooding them.
 //! - [`metrics`]: [`Metrics`] of queues and results.
 //!
@@ -54,6 +55,7 @@
 
 pub mod backoff;
 pub mod clock;
+pub mod component;
 pub mod controller;
 pub mod events;
 pub mod expectations;

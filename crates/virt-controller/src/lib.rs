@@ -24,9 +24,8 @@ mod patch;
 pub mod vm;
 pub mod vmi;
 
-use ferrovirt_reconcile::leader::InvalidTiming;
-use ferrovirt_reconcile::watch::DuplicateWatch;
-use ferrovirt_reconcile::{Clock, LeaderConfig, Led, Recorder, run_while_leader};
+use ferrovirt_reconcile::component::{self, RunError};
+use ferrovirt_reconcile::{Clock, LeaderConfig, Recorder};
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
@@ -65,36 +64,14 @@ impl Default for ControllerConfig {
     }
 }
 
-/// Why virt-controller could not work.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// Two caches of one kind: a mistake in this crate.
-    #[error("cannot set up the watches of virt-controller")]
-    Watches(#[from] DuplicateWatch),
-    /// The times of the lease contradict each other.
-    #[error("cannot take part in the election of a leader")]
-    Election(#[from] InvalidTiming),
-    /// The lease went to another process; whoever started this should start it again, as a candidate.
-    #[error("another virt-controller has taken the lease; this one stopped working")]
-    LeaseLost,
-}
-
 /// Runs every controller until `stop`, then finishes what has begun.
 pub async fn run(client: Client, config: ControllerConfig, stop: CancellationToken) -> Result<(), RunError> {
-    let Some(leader) = config.leader.clone() else {
-        return work(client, config, stop).await;
-    };
-    match run_while_leader(client.clone(), leader, stop, |stop| work(client, config, stop)).await? {
-        Led::Finished(result) => result,
-        Led::Never => Ok(()),
-        Led::Lost => Err(RunError::LeaseLost),
-    }
+    component::run(client.clone(), config.leader.clone(), stop, |stop| work(client, config, stop)).await
 }
 
 async fn work(client: Client, config: ControllerConfig, stop: CancellationToken) -> Result<(), RunError> {
     let caches = Caches::new();
-    let mut watches = caches.watches(&client)?;
-    let synced = watches.synced();
+    let watches = caches.watches(&client)?;
     let recorder = Recorder::new(client.clone(), COMPONENT, &config.instance, config.clock);
     let machines = vm::runner(client.clone(), caches.clone(), recorder.clone(), &config);
     let guests = vmi::runner(client.clone(), caches.clone(), recorder.clone(), &config);
@@ -104,24 +81,15 @@ async fn work(client: Client, config: ControllerConfig, stop: CancellationToken)
     let nodes = node::runner(client.clone(), caches.clone(), recorder, &config);
     let budgets = disruption::runner(client.clone(), caches.clone());
     let controllers = async {
-        tokio::select! {
-            biased;
-            () = synced => {
-                let around = async {
-                    tokio::join!(evacuations.run(stop.clone()), nodes.run(stop.clone()), budgets.run(stop.clone()))
-                };
-                tokio::join!(machines.run(stop.clone()), guests.run(stop.clone()), moves.run(stop.clone()), around);
-            }
-            // A server that never answers must not keep this from ending.
-            () = stop.cancelled() => {}
-        }
+        let around =
+            async { tokio::join!(evacuations.run(stop.clone()), nodes.run(stop.clone()), budgets.run(stop.clone())) };
+        tokio::join!(machines.run(stop.clone()), guests.run(stop.clone()), moves.run(stop.clone()), around);
     };
     // What watches bring is taken in before anybody acts.
     tokio::select! {
         biased;
-        () = watches.run() => {}
         () = caches.watch_data_volumes(&client) => {}
-        () = controllers => {}
+        () = component::run_controllers(watches, &stop, controllers) => {}
     }
     Ok(())
 }
