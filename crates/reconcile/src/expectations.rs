@@ -105,7 +105,7 @@ impl<Q: QueueKey, K: Resource + Send + Sync + 'static> Expectations<Q, K> {
     }
 
     /// A write returned `written`: the cache shall show that version or a later one.
-    pub fn updated(&self, owner: &Q, written: &K) {
+    pub fn updated(&self, owner: &Q, written: &impl Resource) {
         let (Some(child), Some(uid)) = (ObjectKey::of(written), written.meta().uid.clone()) else { return };
         if let Some(version) = version_of(written) {
             self.expect(owner, child, What::Updated { uid, version });

@@ -2,12 +2,15 @@
 //!
 //! They agree with the API server about what counts as success when something is done twice:
 //! creating what this owner already has, and deleting what is gone, both worked.
+//!
+//! Of what was written the metadata comes back, not the object: whoever wrote it knows it, and caches will show it anyway.
 
 use std::fmt::Debug;
 
+use http::{HeaderValue, Request, header::ACCEPT};
 use kube::{
     Api, Resource,
-    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    api::{DeleteParams, PartialObjectMeta, Patch, PatchParams, PostParams, Preconditions},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -15,18 +18,21 @@ use serde_json::{Value, json};
 use super::{Category, Failure};
 use crate::{expectations::Expectations, key::ObjectKey, queue::QueueKey};
 
+/// How the API server is asked for the metadata of what it answers with.
+const METADATA: HeaderValue = HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
+
 /// The result of [`create`].
 #[derive(Debug)]
 pub enum Created<K> {
     /// This call made it.
-    New(K),
+    New(PartialObjectMeta<K>),
     /// It was there already and belongs to the same owner.
-    Existing(K),
+    Existing(PartialObjectMeta<K>),
 }
 
 impl<K> Created<K> {
     /// The object, whoever made it.
-    pub fn into_inner(self) -> K {
+    pub fn into_inner(self) -> PartialObjectMeta<K> {
         match self {
             Self::New(object) | Self::Existing(object) => object,
         }
@@ -41,7 +47,9 @@ where
 {
     let name = object.meta().name.clone().unwrap_or_default();
     let operation = operation("create", api, &name);
-    match api.create(&PostParams::default(), object).await {
+    let body = serde_json::to_vec(object).map_err(|error| Failure::new(Category::Internal, &operation, error))?;
+    let request = kube::core::Request::new(api.resource_url()).create(&PostParams::default(), body);
+    match answer_metadata(api, request).await {
         Ok(created) => Ok(Created::New(created)),
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
             adopt_existing(api, object, &name, operation).await.map(Created::Existing)
@@ -51,11 +59,16 @@ where
 }
 
 /// Looks at who has the name. The one read on this path, and only when the cache was behind.
-async fn adopt_existing<K>(api: &Api<K>, wanted: &K, name: &str, operation: String) -> Result<K, Failure>
+async fn adopt_existing<K>(
+    api: &Api<K>,
+    wanted: &K,
+    name: &str,
+    operation: String,
+) -> Result<PartialObjectMeta<K>, Failure>
 where
     K: Resource + Clone + DeserializeOwned + Debug,
 {
-    let existing = match api.get_opt(name).await {
+    let existing = match api.get_metadata_opt(name).await {
         Ok(Some(existing)) => existing,
         Ok(None) => return Err(Failure::new(Category::Conflict, operation, "it was there and vanished at once")),
         Err(error) => return Err(Failure::api(operation, error)),
@@ -169,34 +182,46 @@ where
     Ok(deleted)
 }
 
-/// Sends a patch of any kind.
-pub async fn patch<K, P>(api: &Api<K>, name: &str, patch: &Patch<P>) -> Result<K, Failure>
-where
-    K: Resource + Clone + DeserializeOwned + Debug,
-    P: Serialize + Debug,
-{
-    let result = api.patch(name, &PatchParams::default(), patch).await;
-    result.map_err(|error| Failure::api(operation("patch", api, name), error))
-}
-
 /// Merges `changes` into the `observed` object, provided that nobody has changed it since; otherwise [`Category::Conflict`].
-pub async fn patch_unchanged<K>(api: &Api<K>, observed: &K, changes: Value) -> Result<K, Failure>
+pub async fn patch_unchanged<K>(api: &Api<K>, observed: &K, changes: Value) -> Result<PartialObjectMeta<K>, Failure>
 where
     K: Resource + Clone + DeserializeOwned + Debug,
 {
     let name = observed.meta().name.clone().unwrap_or_default();
-    patch(api, &name, &Patch::Merge(guarded(observed, changes))).await
+    let patch = Patch::Merge(guarded(observed, changes));
+    let request = kube::core::Request::new(api.resource_url()).patch(&name, &PatchParams::default(), &patch);
+    let result = answer_metadata(api, request).await;
+    result.map_err(|error| Failure::api(operation("patch", api, &name), error))
 }
 
 /// Merges `status` into the status of the `observed` object, provided that nobody has changed it since.
-pub async fn patch_status_unchanged<K>(api: &Api<K>, observed: &K, status: impl Serialize) -> Result<K, Failure>
+pub async fn patch_status_unchanged<K>(
+    api: &Api<K>,
+    observed: &K,
+    status: impl Serialize,
+) -> Result<PartialObjectMeta<K>, Failure>
 where
     K: Resource + Clone + DeserializeOwned + Debug,
 {
     let name = observed.meta().name.clone().unwrap_or_default();
-    let changes = guarded(observed, json!({ "status": to_value(&status, "write the status")? }));
-    let result = api.patch_status(&name, &PatchParams::default(), &Patch::Merge(changes)).await;
+    let patch = Patch::Merge(guarded(observed, json!({ "status": to_value(&status, "write the status")? })));
+    let request = kube::core::Request::new(api.resource_url());
+    let request = request.patch_subresource("status", &name, &PatchParams::default(), &patch);
+    let result = answer_metadata(api, request).await;
     result.map_err(|error| Failure::api(operation("write the status of", api, &name), error))
+}
+
+/// Sends a request whose answer is an object, and asks for no more than its metadata.
+async fn answer_metadata<K>(
+    api: &Api<K>,
+    request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+) -> kube::Result<PartialObjectMeta<K>>
+where
+    K: Resource + Clone + DeserializeOwned + Debug,
+{
+    let mut request = request.map_err(kube::Error::BuildRequest)?;
+    request.headers_mut().insert(ACCEPT, METADATA);
+    api.clone().into_client().request(request).await
 }
 
 /// Replaces the status of an object by that in `object`, provided that nobody has changed it since.
