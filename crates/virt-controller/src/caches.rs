@@ -8,12 +8,14 @@ use ferrovirt_api::vm::DataVolume;
 use ferrovirt_api::{
     KubeVirt, MigrationPolicy, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration,
 };
-use ferrovirt_pods::{claims_of, claims_of_volumes};
+use ferrovirt_pods::{COMPUTE, claims_of, claims_of_volumes};
 use ferrovirt_reconcile::controller::standard::owner_uid;
 use ferrovirt_reconcile::watch::DuplicateWatch;
 use ferrovirt_reconcile::{Cache, Index, ObjectKey, Watches};
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::{Namespace, Node, NodeCondition, NodeSpec, NodeStatus, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{
+    Container, Namespace, Node, NodeCondition, NodeSpec, NodeStatus, PersistentVolumeClaim, Pod, PodSpec,
+};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -64,7 +66,7 @@ pub struct Caches {
     pub budgets: Cache<PodDisruptionBudget>,
     /// Namespaces: their labels.
     pub namespaces: Cache<Namespace>,
-    /// Launcher pods.
+    /// Launcher pods: where and from which image they run, and how that goes.
     pub pods: Cache<Pod>,
     /// Launcher pods by the uid of the guest that owns them.
     pub pods_by_owner: Index<Pod, String>,
@@ -108,6 +110,7 @@ impl Caches {
         let mut pods = Cache::<Pod>::builder();
         let pods_by_owner = pods.index(|pod: &Pod| owner_uid(pod).map(str::to_owned));
         let pods_by_migration = pods.index(|pod: &Pod| migration_uid(pod).map(str::to_owned));
+        pods.trim(trim_pod);
         let mut nodes = Cache::<Node>::builder();
         let nodes_by_trait = nodes.index(traits);
         nodes.trim(trim_node);
@@ -253,6 +256,24 @@ fn trim_node(node: &mut Node) {
     node.status = Some(NodeStatus { capacity, conditions: Some(ready.collect()), ..NodeStatus::default() });
 }
 
+/// What a launcher pod was told to do follows from its guest, and is most of it.
+fn trim_pod(pod: &mut Pod) {
+    if let Some(all) = &mut pod.metadata.annotations {
+        all.retain(|key, _| key == annotations::MEMORY_OVERHEAD_BYTES);
+    }
+    pod.spec = pod.spec.take().map(|spec| {
+        let launcher = spec.containers.into_iter().filter(|container| container.name == COMPUTE);
+        let launcher = launcher.map(|Container { name, image, .. }| Container { name, image, ..Container::default() });
+        PodSpec {
+            containers: launcher.collect(),
+            node_name: spec.node_name,
+            node_selector: spec.node_selector,
+            readiness_gates: spec.readiness_gates,
+            ..PodSpec::default()
+        }
+    });
+}
+
 fn trim_namespace(namespace: &mut Namespace) {
     namespace.metadata.annotations = None;
     namespace.spec = None;
@@ -279,4 +300,33 @@ pub(crate) fn migration_uid(pod: &Pod) -> Option<&str> {
 fn offers_kvm(node: &Node) -> bool {
     let amount = node.status.as_ref().and_then(|status| status.capacity.as_ref()?.get(KVM));
     amount.is_some_and(|amount| amount.0 != "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn of_a_pod_stays_what_is_read() {
+        let overhead = json!({ annotations::MEMORY_OVERHEAD_BYTES: "1" });
+        let spec = json!({
+            "nodeName": "n", "nodeSelector": {"a": "b"}, "readinessGates": [{"conditionType": "c"}],
+            "containers": [{"name": COMPUTE, "image": "i"}],
+        });
+        let status = json!({"phase": "Running", "containerStatuses": [{
+            "name": COMPUTE, "image": "i", "imageID": "", "ready": true, "restartCount": 0,
+        }]});
+        let labels = json!({ labels::MIGRATION_JOB: "1" });
+        let kept = json!({"metadata": {"name": "p", "labels": labels, "annotations": overhead}, "spec": spec, "status": status});
+        let mut whole = kept.clone();
+        whole["metadata"]["annotations"]["other"] = json!("x");
+        whole["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
+        whole["spec"]["containers"][0]["command"] = json!(["x"]);
+        whole["spec"]["containers"].as_array_mut().unwrap().push(json!({"name": "other"}));
+        let mut pod: Pod = serde_json::from_value(whole).unwrap();
+        trim_pod(&mut pod);
+        assert_eq!(pod, serde_json::from_value(kept).unwrap());
+    }
 }
