@@ -67,9 +67,10 @@ pub fn at_source(record: &Record, stage: Option<&SourceStage>) -> SourceOrder {
 /// The judgement at the source of a launcher whose newest move is not the one that the record is about.
 ///
 /// A record is replaced by the next move's only when the guest has moved, or when it says that the source may go on. The guest is still
-/// here, so it did not move: a launcher in doubt about that older move can have its word.
+/// here, so it did not move: a launcher that is not done with that older move can have its word. It may be in doubt, or nobody has told
+/// it yet that the move was called off; the next one cannot begin before it knows.
 pub fn at_source_of_older(stage: &SourceStage) -> Option<Verdict> {
-    (*stage == SourceStage::Doubtful).then_some(Verdict::Never)
+    (!matches!(stage, SourceStage::Over(_))).then_some(Verdict::Never)
 }
 
 /// What the last words of a source's launcher say.
@@ -228,9 +229,11 @@ mod tests {
     }
 
     #[test]
-    fn who_is_in_doubt_about_an_older_move_may_go_on() {
-        assert_eq!(at_source_of_older(&SourceStage::Doubtful), Some(Verdict::Never));
-        for stage in [SourceStage::Connecting, SourceStage::Copying, stayed(), SourceStage::Over(Outcome::Moved)] {
+    fn who_is_not_done_with_an_older_move_may_go_on() {
+        for stage in [SourceStage::Connecting, SourceStage::Copying, SourceStage::Doubtful] {
+            assert_eq!(at_source_of_older(&stage), Some(Verdict::Never), "{stage:?}");
+        }
+        for stage in [stayed(), SourceStage::Over(Outcome::Moved)] {
             assert_eq!(at_source_of_older(&stage), None, "{stage:?}");
         }
     }

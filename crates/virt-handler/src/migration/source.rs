@@ -40,14 +40,14 @@ pub(crate) fn leaving(view: &View, phase: Phase, moving: &Move<'_>) -> Decision 
     if !view.reachable || view.report.is_none() {
         return plan;
     }
-    if let Some((id, verdict)) = older_doubt(heard, moving.id) {
+    if let Some((id, verdict)) = older_word(heard, moving.id) {
         return Plan::nothing().then(Action::TellVerdict(id, verdict));
     }
     follow(plan, view, moving, at_source(&moving.record, stage), stage)
 }
 
-/// The word for a launcher that is in doubt about a move before this one.
-fn older_doubt(heard: Option<&MigrationReport>, newest: &str) -> Option<(String, Verdict)> {
+/// The word for a launcher that is not done with a move before this one.
+fn older_word(heard: Option<&MigrationReport>, newest: &str) -> Option<(String, Verdict)> {
     let heard = heard.filter(|heard| heard.id != newest)?;
     let stage = source_stage(Some(heard), &heard.id)?;
     Some((heard.id.clone(), at_source_of_older(stage)?))
