@@ -16,7 +16,7 @@ use players::{play, play_all, play_seed, play_seeds, play_twice};
 mod players;
 
 /// Seeds that are played with every change.
-const SEEDS: u64 = 1_000;
+const SEEDS: u64 = 5_000;
 /// Writes of ours for a whole move, from the request to the tidied up end; five of them are events, and one tells that the new pod is ready.
 const WRITES: u64 = 17;
 
