@@ -20,6 +20,9 @@ pub(crate) struct Args {
     /// Kubeconfig of the cluster. Default: the service account of the pod that this runs in.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+    /// Namespace that Ferrovirt is installed in.
+    #[arg(long, env = "POD_NAMESPACE", default_value = ferrovirt_install::names::NAMESPACE, value_name = "NAMESPACE")]
+    namespace: String,
     /// Address to listen on.
     #[arg(long, default_value = "0.0.0.0:8443", value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
@@ -51,7 +54,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     let tls = Arc::new(certificate.clone().server_config()?);
     let client = client(args.kubeconfig.as_deref()).await?;
     let handlers = handlers(args, client.clone(), certificate.clone());
-    let (cluster, watching) = Kubernetes::watch(client)?;
+    let (cluster, watching) = Kubernetes::watch(client, &args.namespace)?;
     let (cluster, stop) = (Arc::new(cluster), CancellationToken::new());
     let watching = tokio::spawn(stop.clone().run_until_cancelled_owned(watching));
     let following = tokio::spawn(stop.clone().run_until_cancelled_owned(async move { certificate.follow().await }));

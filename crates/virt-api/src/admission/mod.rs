@@ -72,7 +72,8 @@ fn request<'a>(review: &Review<'a>) -> Option<Request<'a>> {
         ServerOperation::Delete => Operation::Delete,
         ServerOperation::Connect => return None,
     };
-    let user = User { name: &review.user.name, groups: &review.user.groups, extra: &review.user.extra };
+    let (groups, extra) = (&review.user.groups, &review.user.extra);
+    let user = User { name: &review.user.name, groups, extra, installation: cluster::NAMESPACE };
     Some(Request {
         kind: Kind::of(&review.resource.group, &review.resource.plural)?,
         subresource: review.subresource,

@@ -87,6 +87,8 @@ pub struct User<'a> {
     pub groups: &'a [String],
     /// What the authenticator knows beyond that.
     pub extra: &'a BTreeMap<String, Vec<String>>,
+    /// The namespace that the components are installed in, with their accounts.
+    pub installation: &'a str,
 }
 
 /// One write.

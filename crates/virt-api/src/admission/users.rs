@@ -2,8 +2,8 @@
 
 use super::review::User;
 
-/// Service accounts of the namespace that the components are installed in.
-const ACCOUNTS: &str = "system:serviceaccount:kubevirt:";
+/// What the user names of service accounts begin with; namespace and name follow.
+const ACCOUNTS: &str = "system:serviceaccount:";
 /// The components by their accounts, as this project and as KubeVirt's manifests call them.
 const COMPONENTS: [&str; 8] = [
     "virt-api",
@@ -26,7 +26,7 @@ pub const HANDLER_GROUP: &str = "ferrovirt:virt-handler:";
 
 impl<'a> User<'a> {
     fn account(&self) -> Option<&'a str> {
-        self.name.strip_prefix(ACCOUNTS)
+        self.name.strip_prefix(ACCOUNTS)?.strip_prefix(self.installation)?.strip_prefix(':')
     }
 
     /// One of us: only they write a guest's status and the labels of the system.

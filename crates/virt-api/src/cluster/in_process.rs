@@ -94,4 +94,8 @@ impl Cluster for InProcess<'_> {
     fn configuration(&self) -> Arc<Configuration> {
         Arc::new(super::configuration(self.server))
     }
+
+    fn installation(&self) -> &str {
+        super::NAMESPACE
+    }
 }

@@ -29,6 +29,7 @@ const AUTHENTICATION: (&str, &str) = ("kube-system", "extension-apiserver-authen
 /// A cluster that is reached by a client.
 pub struct Kubernetes {
     client: Client,
+    installation: String,
     watched: Arc<Watched>,
 }
 
@@ -42,8 +43,12 @@ struct Watched {
 }
 
 impl Kubernetes {
-    /// A cluster, and the task that keeps what is known about it up to date for as long as it is polled.
-    pub fn watch(client: Client) -> Result<(Self, impl Future<Output = ()> + Send + 'static), DuplicateWatch> {
+    /// A cluster whose components are in the namespace `installation`, and the task that keeps what is known about it up to date for as
+    /// long as it is polled.
+    pub fn watch(
+        client: Client,
+        installation: &str,
+    ) -> Result<(Self, impl Future<Output = ()> + Send + use<>), DuplicateWatch> {
         let watched = Arc::new(Watched {
             kubevirts: Cache::builder().build(),
             authentication: Cache::builder().build(),
@@ -76,7 +81,7 @@ impl Kubernetes {
                 () = refresh => {}
             }
         };
-        Ok((Self { client, watched }, run))
+        Ok((Self { client, installation: installation.to_owned(), watched }, run))
     }
 
     /// Waits until everything has been seen once.
@@ -206,5 +211,9 @@ impl Cluster for Kubernetes {
 
     fn configuration(&self) -> Arc<Configuration> {
         self.watched.configuration.read().clone()
+    }
+
+    fn installation(&self) -> &str {
+        &self.installation
     }
 }

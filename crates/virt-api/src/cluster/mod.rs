@@ -24,6 +24,9 @@ pub use kubernetes::Kubernetes;
 /// The name under which virt-api's changes are recorded in `managedFields`.
 pub(crate) const MANAGER: &str = "virt-api";
 
+/// The namespace of the components on the local cluster.
+pub(crate) const NAMESPACE: &str = "kubevirt";
+
 /// Kinds that virt-api reads and writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -124,6 +127,9 @@ pub trait Cluster: Send + Sync {
 
     /// The cluster's configuration, without a request.
     fn configuration(&self) -> Arc<Configuration>;
+
+    /// The namespace that the components are installed in.
+    fn installation(&self) -> &str;
 }
 
 /// Whether a JSON patch failed because one of its `test`s did: somebody else was faster. The API server has one sentence for

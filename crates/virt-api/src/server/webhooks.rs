@@ -177,7 +177,7 @@ async fn evict(cluster: &dyn Cluster, asked: &Asked) -> Result<Said, Value> {
 }
 
 async fn judge(cluster: &dyn Cluster, hook: &Hook, asked: &Asked) -> Result<Said, Value> {
-    let request = request(hook, asked).map_err(|error| error.to_status())?;
+    let request = request(cluster.installation(), hook, asked).map_err(|error| error.to_status())?;
     let others = match hook.step {
         Step::Mutate => Others::default(),
         Step::Validate => look_up(cluster, review::needs(&request)).await.map_err(|error| error.to_status())?,
@@ -201,7 +201,7 @@ async fn judge(cluster: &dyn Cluster, hook: &Hook, asked: &Asked) -> Result<Said
 }
 
 /// The write in the terms of [`review`]. A webhook that is registered for something else is a mistake that must be seen.
-fn request<'a>(hook: &Hook, asked: &'a Asked) -> ApiResult<review::Request<'a>> {
+fn request<'a>(installation: &'a str, hook: &Hook, asked: &'a Asked) -> ApiResult<review::Request<'a>> {
     let told = (asked.resource.group.as_str(), asked.resource.resource.as_str());
     let kind = Kind::of(told.0, told.1).filter(|kind| match hook.subject {
         Subject::Of(wanted) => *kind == wanted,
@@ -225,7 +225,7 @@ fn request<'a>(hook: &Hook, asked: &'a Asked) -> ApiResult<review::Request<'a>> 
         name: &asked.name,
         object: &asked.object,
         old_object: &asked.old_object,
-        user: User { name: &user.name, groups: &user.groups, extra: &user.extra },
+        user: User { name: &user.name, groups: &user.groups, extra: &user.extra, installation },
     })
 }
 
@@ -278,7 +278,7 @@ mod tests {
             .unwrap()
         };
         let judged = |path: &str, resource: &str, operation: &str| {
-            request(at(path).unwrap(), &asked(resource, operation)).map(|request| request.kind).ok()
+            request("kubevirt", at(path).unwrap(), &asked(resource, operation)).map(|request| request.kind).ok()
         };
         assert_eq!(judged("/virtualmachines-validate", "virtualmachines", "CREATE"), Some(Kind::Machine));
         assert_eq!(judged("/virtualmachines-validate", "virtualmachineinstances", "CREATE"), None);

@@ -18,7 +18,7 @@ static CLUSTER: LazyLock<Configuration> = LazyLock::new(Configuration::default);
 static NO_EXTRA: BTreeMap<String, Vec<String>> = BTreeMap::new();
 
 fn user(name: &str) -> User<'_> {
-    User { name, groups: &[], extra: &NO_EXTRA }
+    User { name, groups: &[], extra: &NO_EXTRA, installation: "kubevirt" }
 }
 
 fn facts(others: Others) -> Facts<'static> {
@@ -58,9 +58,9 @@ fn with(mut object: Value, pointer: &str, field: &str, value: Value) -> Value {
 #[test]
 fn a_handler_writes_about_guests_of_its_node_and_those_that_come_to_it() {
     let groups = [format!("{HANDLER_GROUP}node1")];
-    let by_group = User { name: HANDLER, groups: &groups, extra: &NO_EXTRA };
+    let by_group = User { groups: &groups, ..user(HANDLER) };
     let extra = BTreeMap::from([("authentication.kubernetes.io/node-name".to_owned(), vec!["node1".to_owned()])]);
-    let by_token = User { name: HANDLER, groups: &[], extra: &extra };
+    let by_token = User { extra: &extra, ..user(HANDLER) };
     for by in [by_group, by_token] {
         let write = |old: &Value| {
             let new = with(old.clone(), "/status", "phase", json!("Running"));
@@ -89,6 +89,13 @@ fn an_account_that_is_no_component_is_a_user() {
     let kept = mutate(&request(Kind::Guest, Operation::Update, &new, &old, robot), &facts(Others::default())).unwrap();
     assert_eq!(kept.unwrap()["status"], old["status"]);
     let by_us = request(Kind::Guest, Operation::Update, &new, &old, user(CONTROLLER));
+    assert_eq!(mutate(&by_us, &facts(Others::default())).unwrap(), None);
+    let elsewhere = User { installation: "virtual", ..user(CONTROLLER) };
+    let namesake = request(Kind::Guest, Operation::Update, &new, &old, elsewhere);
+    let kept = mutate(&namesake, &facts(Others::default())).unwrap();
+    assert_eq!(kept.unwrap()["status"], old["status"], "an account of another namespace than the installation's");
+    let by_us = User { name: "system:serviceaccount:virtual:kubevirt-controller", ..elsewhere };
+    let by_us = request(Kind::Guest, Operation::Update, &new, &old, by_us);
     assert_eq!(mutate(&by_us, &facts(Others::default())).unwrap(), None);
 }
 

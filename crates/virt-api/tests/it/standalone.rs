@@ -47,7 +47,7 @@ impl World {
             let roles = cluster.server.internal("rbac.authorization.k8s.io", "v1", "clusterroles", "test").unwrap();
             roles.create(role).await.unwrap();
         }
-        let (kubernetes, watching) = Kubernetes::watch(client(&cluster)).unwrap();
+        let (kubernetes, watching) = Kubernetes::watch(client(&cluster), "kubevirt").unwrap();
         let kubernetes = Arc::new(kubernetes);
         let stop = cluster.stop.clone();
         tokio::spawn(async move { stop.run_until_cancelled(watching).await });

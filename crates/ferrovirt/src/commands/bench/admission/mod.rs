@@ -74,7 +74,7 @@ fn judge(time: Duration) -> anyhow::Result<Calls> {
         name: "web-1",
         object: &machine,
         old_object: &Value::Null,
-        user: User { name: "jane", groups: &groups, extra: &extra },
+        user: User { name: "jane", groups: &groups, extra: &extra, installation: "kubevirt" },
     };
     let facts = || Facts {
         cluster: &configuration,
