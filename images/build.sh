@@ -6,12 +6,14 @@
 #   launcher.tar         REGISTRY/launcher:VERSION, QEMU and libvirt from Debian and our programs
 #   launcher.packages    the Debian packages in it, with their versions
 #   guest*.tar           the test guest, ferrovirt.io/guest:test and others, as images/guest/build.sh makes it
-# and prints name, digest and size of each image. The same sources, compiler and package indices give the same digests.
+# and prints name, digest and size of the first two. The same sources, compiler and package indices give the same digests.
 # REGISTRY is ferrovirt.io and VERSION the workspace's unless the environment says otherwise; nothing is pushed.
+# With PROGRAMS=target/debug the images are made in seconds from programs that are there, for a try or a test on a machine with Debian 12:
+# they are larger and may be linked dynamically.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-case $#:${1:-} in 0: | 1:[!-]*) ;; *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
+case $#:${1:-} in 0: | 1:[!-]*) ;; *) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
 mkdir -p "${1:-target/images}"
 out=$(cd "${1:-target/images}" && pwd)
 registry=${REGISTRY:-ferrovirt.io}
@@ -25,23 +27,37 @@ say() { echo "images: $*"; }
 scripts/setup.sh images
 
 # Paths of this machine are neither anybody's business nor to change the digest.
-say "building static programs"
-cargo_home=${CARGO_HOME:-$HOME/.cargo}
-RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$cargo_home=/cargo --remap-path-prefix=$PWD=/ferrovirt" \
-  cargo build --locked --profile image --target $target --package ferrovirt --package ferrovirt-virt-launcher
-programs=${CARGO_TARGET_DIR:-target}/$target/image
-ferrovirt=$programs/ferrovirt
+build_programs() {
+  local cargo_home=${CARGO_HOME:-$HOME/.cargo}
+  say "building static programs"
+  RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$cargo_home=/cargo --remap-path-prefix=$PWD=/ferrovirt" \
+    cargo build --locked --profile image --target $target --package ferrovirt --package ferrovirt-virt-launcher
+  programs=${CARGO_TARGET_DIR:-target}/$target/image
+}
+libraries_of() { ldd "$1" 2>/dev/null | grep -o '/[^ ]*' || true; }
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # A umask of the builder must not show in the image.
 umask 022
 
+if [ -n "${PROGRAMS:-}" ]; then
+  programs=$work/programs
+  install -D -t "$programs" "$PROGRAMS/ferrovirt" "$PROGRAMS/virt-launcher"
+  strip --strip-debug "$programs"/*
+else
+  build_programs
+fi
+ferrovirt=$programs/ferrovirt
+
 install -D "$ferrovirt" "$work/control-plane/usr/bin/ferrovirt"
+# The launcher has the libraries of Debian's packages.
+for library in $(libraries_of "$ferrovirt"); do install -D "$library" "$work/control-plane$library"; done
 install -d -m 1777 "$work/control-plane/tmp"
 "$ferrovirt" images pack --name "$registry/control-plane:$version" --out "$out/control-plane.tar" \
   --entrypoint /usr/bin/ferrovirt --user 1001:1001 "$work/control-plane" >/dev/null
 for file in "$ferrovirt" "$out/control-plane.tar"; do
+  [ -z "${PROGRAMS:-}" ] || break
   size=$(stat -c %s "$file")
   [ "$size" -lt "$largest_control_plane" ] ||
     { say "$file has $size bytes, and the control plane may have $largest_control_plane" >&2; exit 1; }
@@ -58,7 +74,7 @@ FERROVIRT=$ferrovirt images/guest/build.sh "$work/guest"
 mv "$work"/guest/*.tar "$out/"
 
 say "made in $out"
-for archive in "$out"/*.tar; do
+for archive in "$out/control-plane.tar" "$out/launcher.tar"; do
   index=$(tar -xOf "$archive" index.json)
   name=$(sed -n 's/.*"io.containerd.image.name":"\([^"]*\)".*/\1/p' <<<"$index")
   digest=$(sed -n 's/.*"digest":"\([^"]*\)".*/\1/p' <<<"$index")
