@@ -5,12 +5,19 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 
 use crate::cluster::Cluster;
 use crate::scene::Scene;
+
+/// What a case needs, and not every cluster has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Need {
+    /// The default storage class makes volumes in block mode.
+    BlockClaims,
+}
 
 /// What every suite can be told.
 #[derive(Debug, Clone, Args)]
@@ -21,6 +28,9 @@ pub struct Arguments {
     /// Only cases whose `area/name` contains one of these.
     #[arg(long)]
     pub filter: Vec<String>,
+    /// What the cluster does not have: cases that need it are skipped, and listed.
+    #[arg(long, value_name = "WHAT")]
+    pub without: Vec<Need>,
     /// How many cases run at the same time. Each runs one or two guests.
     #[arg(long, default_value_t = 2)]
     pub jobs: usize,
@@ -43,6 +53,8 @@ pub struct Case<S> {
     pub about: String,
     /// It looks at the whole machine, so nothing else may run.
     pub alone: bool,
+    /// What the cluster must have.
+    pub needs: Option<Need>,
     /// What it does.
     pub run: Box<dyn Fn(S) -> BoxFuture<'static, Result<()>> + Send + Sync>,
 }
@@ -53,13 +65,25 @@ impl<S> Case<S> {
     where
         F: Future<Output = Result<()>> + Send + 'static,
     {
-        Self { name: name.to_owned(), about: about.to_owned(), alone: false, run: Box::new(move |s| Box::pin(run(s))) }
+        let run = Box::new(move |s| -> BoxFuture<'static, Result<()>> { Box::pin(run(s)) });
+        Self { name: name.to_owned(), about: about.to_owned(), alone: false, needs: None, run }
     }
 
     /// The same case, with nothing else beside it.
     #[must_use]
     pub fn alone(self) -> Self {
         Self { alone: true, ..self }
+    }
+
+    /// The same case, for clusters that have something.
+    #[must_use]
+    pub fn needing(self, need: Need) -> Self {
+        Self { needs: Some(need), ..self }
+    }
+
+    /// What it needs and these clusters lack.
+    fn lacks(&self, without: &[Need]) -> Option<Need> {
+        self.needs.filter(|need| without.contains(need))
     }
 }
 
@@ -73,6 +97,12 @@ pub async fn run<S>(arguments: &Arguments, cases: Vec<Case<S>>, surroundings: im
         return Ok(ExitCode::SUCCESS);
     }
     let cluster = Cluster::from_kubeconfig(&arguments.kubeconfig).await?;
+    let (skipped, cases): (Vec<_>, Vec<_>) =
+        cases.into_iter().partition(|case| case.lacks(&arguments.without).is_some());
+    for case in &skipped {
+        let need = case.needs.and_then(|need| need.to_possible_value());
+        println!("skipped {}: the cluster has no {}", case.name, need.as_ref().map_or("", |need| need.get_name()));
+    }
     let (alone, together): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.alone);
     let mut failed = 0;
     let mut passed = 0;
@@ -83,7 +113,8 @@ pub async fn run<S>(arguments: &Arguments, cases: Vec<Case<S>>, surroundings: im
             if ok { passed += 1 } else { failed += 1 }
         }
     }
-    println!("{passed} passed, {failed} failed");
+    let skipped = if skipped.is_empty() { String::new() } else { format!(", {} skipped", skipped.len()) };
+    println!("{passed} passed, {failed} failed{skipped}");
     Ok(if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -8,7 +8,7 @@ mod seeds;
 mod volumes;
 
 use blackbox::scene::Scene;
-use blackbox::suite;
+use blackbox::suite::{self, Need};
 
 type Case = suite::Case<Scene>;
 
@@ -55,7 +55,8 @@ pub(crate) fn all() -> Vec<Case> {
             volumes::claim_with_file_system,
             "A claim with a file system keeps what guests write; an ephemeral copy does not."
         ),
-        case!("volumes/block", volumes::claim_with_block_mode, "A claim in block mode keeps what guests write."),
+        case!("volumes/block", volumes::claim_with_block_mode, "A claim in block mode keeps what guests write.")
+            .needing(Need::BlockClaims),
         case!(
             "volumes/host-disk",
             volumes::host_disk,
@@ -111,9 +112,16 @@ pub(crate) fn all() -> Vec<Case> {
         case!(
             "refusals/nothing-left",
             refusals::nothing_left,
-            "A guest with everything that ran and was deleted leaves nothing.",
+            "A guest with everything but a block device that ran and was deleted leaves nothing.",
             alone
         ),
+        case!(
+            "refusals/no-device-left",
+            refusals::no_device_left,
+            "A guest with a claim in block mode that ran and was deleted leaves nothing.",
+            alone
+        )
+        .needing(Need::BlockClaims),
     ]
 }
 

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use http::Method;
 use serde_json::json;
 
-use blackbox::cluster::{GUESTS, is_code};
+use blackbox::cluster::{GUESTS, is_code, wait};
 use blackbox::manifest::{DISK_IMAGE, Manifest, claim};
 use blackbox::scene::Scene;
 
@@ -89,13 +89,26 @@ pub(super) async fn host_disk(scene: Scene) -> Result<()> {
     let mut with_host_disks = gates.as_array().cloned().unwrap_or_default();
     with_host_disks.push(json!("HostDisk"));
     set_feature_gates(&scene, &json!(with_host_disks)).await?;
-    let word = keep(&scene, source, "kept").await;
+    let word = async {
+        wait("host disks to be allowed", 20, || async {
+            let path = format!("{}?dryRun=All", scene.path(GUESTS, "virtualmachineinstances"));
+            Ok(scene.cluster.create(&path, manifest.json()).await.is_ok().then_some(()))
+        })
+        .await?;
+        // Another node has other directories.
+        let node = scene.cluster.get("/api/v1/nodes").await?["items"][0]["metadata"]["labels"][HOSTNAME].clone();
+        keep_on(Manifest::kernel("guest").with("/spec/nodeSelector", json!({HOSTNAME: node})), &scene, source, "kept")
+            .await
+    };
+    let word = word.await;
     set_feature_gates(&scene, &gates).await?;
     let _ = std::fs::remove_dir_all(format!("/var/tmp/{}", scene.namespace));
     ensure!(word? == "kept", "a new guest does not find what the first wrote");
     Ok(())
 }
 
+/// The label with a node's own name.
+const HOSTNAME: &str = "kubernetes.io/hostname";
 /// The object with the cluster's settings.
 const SETTINGS: &str = "/apis/kubevirt.io/v1/namespaces/kubevirt/kubevirts/kubevirt";
 
@@ -111,7 +124,11 @@ async fn set_feature_gates(scene: &Scene, gates: &serde_json::Value) -> Result<(
 
 /// One guest writes a word to the volume, a second one says what it finds.
 async fn keep(scene: &Scene, source: serde_json::Value, word: &str) -> Result<String> {
-    let manifest = Manifest::kernel("guest").volume("data", source);
+    keep_on(Manifest::kernel("guest"), scene, source, word).await
+}
+
+async fn keep_on(guest: Manifest, scene: &Scene, source: serde_json::Value, word: &str) -> Result<String> {
+    let manifest = guest.volume("data", source);
     let first = scene.start(manifest.json()).await?;
     let mut console = first.login().await?;
     let report = console.run("report").await?;
