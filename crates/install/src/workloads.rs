@@ -96,7 +96,8 @@ pub fn handler(parameters: &Parameters) -> Value {
             field("NODE_NAME", "spec.nodeName"), field("HOST_IP", "status.hostIP"), field("POD_NAMESPACE", "metadata.namespace"),
         ],
         "ports": [port("https", HANDLER_PORT), port("moves", MIGRATION_PORT), port("health", HANDLER_HEALTH_PORT)],
-        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
+        // As much as a small guest's on a busy node: it encrypts the memory of guests that move.
+        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
         "securityContext": {"privileged": true, "runAsUser": 0},
         "livenessProbe": probe(&get("/healthz"), 15), "readinessProbe": probe(&get("/readyz"), 5),
         "terminationMessagePolicy": "FallbackToLogsOnError",
