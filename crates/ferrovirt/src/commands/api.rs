@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use ferrovirt_virt_api::server::{Certificate, Files, VirtApi};
@@ -13,6 +14,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::pod::client;
+
+/// How long a pod that has to end goes on: until then the cluster may send it requests. A webhook that does not answer is an error to
+/// whoever drains a node.
+const LINGER: Duration = Duration::from_secs(10);
 
 /// Arguments of `api`.
 #[derive(clap::Args, Clone)]
@@ -75,6 +80,14 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         _ = interrupt.recv() => {}
     }
     tracing::info!("stopping");
+    if args.kubeconfig.is_none() {
+        // Whoever is told to stop again stops at once.
+        tokio::select! {
+            () = tokio::time::sleep(LINGER) => {}
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    }
     stop.cancel();
     let _ = tokio::join!(serving, watching, following);
     Ok(())
