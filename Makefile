@@ -11,7 +11,7 @@ export PATH := $(PATH):$(if $(CARGO_HOME),$(CARGO_HOME),$(HOME)/.cargo)/bin
 FERROVIRT := target/release/ferrovirt
 FUZZ_SECONDS := 60
 
-.PHONY: help run stop build images test test-unit test-api test-kubectl test-guests test-moves reference-up reference-down kube-up kube-down fuzz lint fmt clean
+.PHONY: help run stop build images test test-unit test-api test-kubectl test-guests test-moves test-kubernetes reference-up reference-down kube-up kube-down fuzz lint fmt clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name what; do printf '  make %-15s %s\n' "$$name" "$$what"; done
@@ -48,6 +48,9 @@ test-guests: ## Only real guests and machines on the local cluster, with ours an
 
 test-moves: ## Only live migration between two nodes, with kill -9 and cut links in its middle (FERROVIRT_FAULT_MOMENTS=20: all of it)
 	@scripts/test.sh moves
+
+test-kubernetes: ## An installation on a real Kubernetes with two nodes, with guests, moves, kill -9 of kubelets, and its removal (needs root)
+	@scripts/test.sh kubernetes
 
 reference-up: ## Build and start a real etcd, kube-apiserver and controller manager on loopback
 	@scripts/setup.sh reference

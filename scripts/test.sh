@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Runs the tests and cleans up after them, also when they fail or are interrupted:
-#   test.sh            everything
+#   test.sh            everything but the last
 #   test.sh rust       the Rust tests of the workspace
 #   test.sh api        the API suite, on our server and on the reference
 #   test.sh kubectl    kubectl's commands, on our server and on the reference
 #   test.sh guests     real guests and machines on the local cluster, ours and KubeVirt's virtctl, and kill -9 of everything around them
 #   test.sh moves      live migration on a local cluster with two nodes, and kill -9 and cut links in its middle
+#   test.sh kubernetes an installation on a real Kubernetes with two nodes: guests, machines, moves, kill -9, removal (needs root)
 # A phase that fails does not keep the later ones from running. Ends with a line per phase; fails when any phase failed.
 # The reference is a real kube-apiserver, built with Go. Where no Go is there nor can be fetched, what needs it is skipped, and said so.
 set -uo pipefail
@@ -37,6 +38,7 @@ cleanup() {
   stop_ours >/dev/null 2>&1
   stop_cluster >/dev/null 2>&1
   stop_reference >/dev/null 2>&1
+  stop_kubernetes >/dev/null 2>&1
   rm -rf "$work"
   exit $status
 }
@@ -54,6 +56,9 @@ start_cluster() { # start_cluster [NODES]
 stop_cluster() { [ ! -d "$work/cluster" ] || "$target/ferrovirt" down --delete --state "$work/cluster"; }
 start_reference() { tests/reference/reference.sh up "$work/reference"; }
 stop_reference() { [ ! -d "$work/reference" ] || tests/reference/reference.sh down "$work/reference"; }
+kubernetes_state=$work/kubernetes
+in_kubernetes() { tests/kubernetes/cluster.sh --state "$kubernetes_state" "$@"; }
+stop_kubernetes() { [ ! -d "$kubernetes_state" ] || in_kubernetes down; }
 
 # What a test program said about itself: the sum of its lines "N passed, N failed", or of cargo's.
 counts() {
@@ -100,14 +105,16 @@ rust_tests() {
 # With the tests, although only programs are wanted: cargo would choose other features for the dependencies, and build them again.
 build() { cargo build --locked --workspace --bins --tests; }
 api_suite() { "$target/api-suite" --kubeconfig "$1"; }
-vmi_suite() { "$target/vmi-suite" --kubeconfig "$work/cluster/kubeconfig"; }
+# The cluster of the suites of guests, machines and moves.
+kubeconfig=$work/cluster/kubeconfig
+vmi_suite() { "$target/vmi-suite" --kubeconfig "$kubeconfig" "$@"; }
 vm_suite() { # vm_suite VIRTCTL [ARGUMENT…]
   local virtctl=$1
   shift
-  "$target/vm-suite" --kubeconfig "$work/cluster/kubeconfig" --kubectl "$bin/kubectl" --virtctl "$virtctl" "$@"
+  "$target/vm-suite" --kubeconfig "$kubeconfig" --kubectl "$bin/kubectl" --virtctl "$virtctl" "$@"
 }
 migration_suite() {
-  "$target/migration-suite" --kubeconfig "$work/cluster/kubeconfig" --kubectl "$bin/kubectl" --virtctl "$target/virtctl" --patience 600
+  "$target/migration-suite" --kubeconfig "$kubeconfig" --kubectl "$bin/kubectl" --virtctl "$target/virtctl" --patience 600
 }
 # Three moments of each fault; FERROVIRT_FAULT_MOMENTS=20 is the whole of it.
 move_faults() { "$target/fault-suite" --state "$work/cluster"; }
@@ -156,8 +163,29 @@ moves() {
   phase "stop the cluster with two nodes" stop_cluster
 }
 
+# The programs of the other phases, unless PROGRAMS says otherwise: PROGRAMS= builds the images that users get.
+kubernetes_images() { PROGRAMS=${PROGRAMS-$target} images/build.sh "$work/images"; }
+installation() { tests/kubernetes/installation.sh "$1" "$kubernetes_state" "$target/ferrovirt" "$target/virtctl"; }
+
+kubernetes() {
+  kubeconfig=$kubernetes_state/admin.kubeconfig
+  phase "build the programs" build || return
+  phase "build the images" kubernetes_images || return
+  if phase "start Kubernetes" in_kubernetes up && phase "import the images" in_kubernetes import "$work"/images/*.tar; then
+    if phase "install" installation install; then
+      # Its storage class makes directories.
+      phase "guests on Kubernetes" vmi_suite --without block-claims
+      phase "machines on Kubernetes" vm_suite "$target/virtctl"
+      phase "live migration on Kubernetes" migration_suite
+      phase "guests survive kill -9" tests/kubernetes/faults.sh "$kubernetes_state" "$target/virtctl"
+      phase "remove" installation remove
+    fi
+  fi
+  phase "stop Kubernetes" stop_kubernetes
+}
+
 what=${1:-all}
-case $what in all | rust | api | kubectl | guests | moves) ;; *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
+case $what in all | rust | api | kubectl | guests | moves | kubernetes) ;; *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
 phase "install what is missing" scripts/setup.sh test || exit 1
 case $what in all | rust)
   # The node's tests look inside pods with it.
@@ -168,6 +196,7 @@ esac
 case $what in all | api | kubectl) black_box ;; esac
 case $what in all | guests) guests ;; esac
 case $what in all | moves) moves ;; esac
+case $what in kubernetes) kubernetes ;; esac
 
 say "summary"
 printf '%s' "$report"

@@ -114,7 +114,7 @@ cgroupRoot: /$(cgroup_of "$1")
 failCgroupV1: false
 failSwapOn: false
 enforceNodeAllocatable: []
-localStorageCapacityIsolation: false
+localStorageCapacityIsolation: true
 imageGCHighThresholdPercent: 100
 evictionHard: {memory.available: 0%, nodefs.available: 0%, nodefs.inodesFree: 0%, imagefs.available: 0%, imagefs.inodesFree: 0%}
 volumePluginDir: /var/lib/kubelet/volume-plugins

@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# Guests outlive what runs them: faults.sh STATE VIRTCTL
+# The cluster of cluster.sh in STATE must run, with Ferrovirt installed and the image ferrovirt.io/guest-kernel:test imported.
+# Guests on both nodes count on their serial ports. Kubelets, containerd, the API server and every pod of Ferrovirt are killed; after each, the
+# objects must be right again and the same QEMU processes run. At the end, no guest's count has a gap.
+set -uo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+bin=${FERROVIRT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ferrovirt}/reference/bin
+[ $# = 2 ] || { sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+state=$1 virtctl=$2
+export KUBECONFIG=$state/admin.kubeconfig
+names=(one two) passed=0 failed=0
+namespace=faults-$$
+# For a component to start, see what is there and say so.
+patience=90
+
+k() { "$bin/kubectl" --cache-dir "$state/kubectl" --namespace "$namespace" "$@"; }
+cluster() { "$here/cluster.sh" --state "$state" "$@"; }
+check() { # check WHAT COMMAND…
+  local what=$1
+  shift
+  if "$@"; then passed=$((passed + 1)); echo "ok      $what"; else failed=$((failed + 1)); echo "FAILED  $what"; fi
+}
+cleanup() { k delete namespace "$namespace" --timeout 120s >/dev/null 2>&1; }
+trap cleanup EXIT
+
+guest() { # guest NAME NODE
+  cat <<YAML
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: $1}
+spec:
+  terminationGracePeriodSeconds: 0
+  nodeSelector: {kubernetes.io/hostname: $2}
+  domain:
+    memory: {guest: 128Mi}
+    firmware:
+      kernelBoot:
+        kernelArgs: console=ttyS0 quiet no_timer_check
+        container: {image: "ferrovirt.io/guest-kernel:test", kernelPath: /boot/vmlinuz, initrdPath: /boot/initrd, imagePullPolicy: Never}
+    devices:
+      disks: [{name: seed, disk: {bus: virtio}}]
+      interfaces: [{name: default, masquerade: {}}]
+  networks: [{name: default, pod: {}}]
+  volumes:
+  - name: seed
+    cloudInitNoCloud:
+      userData: |
+        #cloud-config
+        runcmd: ["heartbeat > /dev/ttyS0 &"]
+YAML
+}
+
+soon() { # soon SECONDS COMMAND…: until it succeeds
+  local deadline=$((SECONDS + $1))
+  shift
+  until "$@" >/dev/null 2>&1; do
+    [ $SECONDS -lt $deadline ] || return 1
+    sleep 0.5
+  done
+}
+beats() { timeout 30 "$virtctl" --namespace "$namespace" console "$1" --log 2>/dev/null | grep -ao 'beat [0-9]*' | cut -d' ' -f2; }
+last_beat() { beats "$1" | tail -1; }
+counts() { local beat; beat=$(last_beat "$1"); [ "${beat:-0}" -gt "${2:-0}" ]; }
+qemus() { local name; for name in "${names[@]}"; do pgrep --full "guest=${namespace}_$name,"; done; }
+# The objects are right: every guest is Running and Ready, and so are the nodes and all of Ferrovirt.
+right() {
+  [ "$(k get vmi -o jsonpath='{range .items[*]}{.status.phase}{.status.conditions[?(@.type=="Ready")].status} {end}')" = "RunningTrue RunningTrue " ] \
+    && k get nodes --no-headers | awk '$2 != "Ready" { exit 1 }' \
+    && k -n kubevirt get pods --no-headers | awk '$2 != "1/1" { exit 1 } END { exit NR != 8 }' \
+    && [ "$(k -n kubevirt get kubevirt kubevirt -o jsonpath='{.status.conditions[?(@.type=="Available")].status}')" = True ]
+}
+survives() { # survives COMMAND…: after it has done its harm, and again when it should have been repaired
+  local before=() index=0 name
+  for name in "${names[@]}"; do before+=("$(last_beat "$name")"); done
+  "$@" >/dev/null 2>&1 || { echo "        $* failed"; return 1; }
+  soon $patience right || { echo "        not right within $patience s:"; k get vmi,nodes; k -n kubevirt get pods; return 1; }
+  [ "$(qemus)" = "$running" ] || { echo "        other QEMU processes than before"; return 1; }
+  for name in "${names[@]}"; do
+    soon 30 counts "$name" "${before[$index]}" || { echo "        $name no longer counts"; return 1; }
+    index=$((index + 1))
+  done
+}
+restart() { # restart NODE PROGRAM, or PROGRAM
+  cluster kill "$@" && sleep 5 && cluster start "$@"
+}
+replace() { k -n kubevirt delete pods -l "kubevirt.io in ($1)" --wait=true; }
+without_gap() { # every number follows the one before
+  beats "$1" | awk 'NR > 1 && $1 != last + 1 { print "        a gap after beat " last; bad = 1 } { last = $1 } END { exit bad || NR < 20 }'
+}
+
+k create namespace "$namespace" >/dev/null || exit 1
+soon 30 k get serviceaccount default
+guest one node1 | k apply -f - >/dev/null || exit 1
+guest two node2 | k apply -f - >/dev/null || exit 1
+for name in "${names[@]}"; do soon 180 counts "$name" 5 || { echo "$name does not count"; k describe vmi "$name"; exit 1; }; done
+running=$(qemus)
+for node in node1 node2; do
+  for program in kubelet containerd; do check "$program of $node is killed, and started" survives restart $node $program; done
+done
+check "kube-apiserver is killed, and started" survives restart kube-apiserver
+check "virt-handler is deleted on all nodes" survives replace virt-handler
+check "the whole control plane is deleted" survives replace virt-api,virt-controller,virt-operator
+for name in "${names[@]}"; do check "$name counted without a gap" without_gap "$name"; done
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]

@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# Installs Ferrovirt on a running cluster of cluster.sh and removes it again, as docs/install.md says, and looks at what is there then:
+#   installation.sh install STATE FERROVIRT VIRTCTL    the images have been imported
+#   installation.sh remove STATE FERROVIRT VIRTCTL     with a machine that runs; afterwards nothing may be left
+set -uo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+bin=${FERROVIRT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ferrovirt}/reference/bin
+[ $# = 4 ] || { sed -n '2,4s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+what=$1 state=$2 ferrovirt=$3 virtctl=$4
+export KUBECONFIG=$state/admin.kubeconfig
+passed=0 failed=0
+
+kubectl() { "$bin/kubectl" --cache-dir "$state/kubectl" "$@"; }
+check() { # check WHAT PATTERN COMMAND…: its output has to match, within a minute
+  local what=$1 pattern=$2 deadline=$((SECONDS + 60)) output
+  shift 2
+  until output=$("$@" 2>&1) && grep -qE -- "$pattern" <<<"$output"; do
+    if [ $SECONDS -ge $deadline ]; then
+      printf 'FAILED  %s\n  expected: %s\n  got:      %s\n' "$what" "$pattern" "$output"
+      failed=$((failed + 1))
+      return
+    fi
+    sleep 0.5
+  done
+  echo "ok      $what"
+  passed=$((passed + 1))
+}
+ready_pods() { # how many pods of a component are ready, and on how many nodes
+  kubectl -n kubevirt get pods -l "kubevirt.io=$1" -o jsonpath='{range .items[?(@.status.phase=="Running")]}{.spec.nodeName} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}' \
+    | awk '$2 == "True" { pods++; nodes[$1] } END { print pods + 0, length(nodes) }'
+}
+conditions() { kubectl -n kubevirt get kubevirt kubevirt -o jsonpath='{range .status.conditions[*]}{.type}={.status}: {.message}{"\n"}{end}'; }
+
+install() {
+  "$ferrovirt" manifests | kubectl apply -f - || return
+  kubectl wait crd kubevirts.kubevirt.io --for condition=Established || return
+  kubectl -n kubevirt wait kubevirt kubevirt --for create --timeout 5m || return
+  if ! kubectl -n kubevirt wait kubevirt kubevirt --for condition=Available --timeout 10m; then
+    conditions
+    kubectl -n kubevirt get pods -o wide
+    return 1
+  fi
+  for component in virt-operator virt-api virt-controller virt-handler; do
+    check "$component: one on each node" '^2 2$' ready_pods $component
+  done
+  check "the aggregated API, through the API server" '"name":"virtualmachineinstances/console"' kubectl get --raw /apis/subresources.kubevirt.io/v1
+  check "virtctl reaches it" 'Server' "$virtctl" version
+  check "what is wrong is refused" 'spec.domain.memory' refused
+  check "nodes take guests" '^true true $' kubectl get nodes -o 'jsonpath={range .items[*]}{.metadata.labels.kubevirt\.io/schedulable} {end}'
+  check "kubelets offer devices" '^1k 1k $' kubectl get nodes -o 'jsonpath={range .items[*]}{.status.allocatable.devices\.kubevirt\.io/tun} {end}'
+}
+refused() { ! kubectl create -f - 2>&1 <<<'{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "wrong", "namespace": "default"}, "spec": {"domain": {"devices": {}}}}'; }
+
+machine() {
+  cat <<'YAML'
+apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata: {name: last, namespace: default}
+spec:
+  runStrategy: Always
+  template:
+    spec:
+      domain:
+        memory: {guest: 160Mi}
+        devices:
+          disks: [{name: root, disk: {bus: virtio}}]
+          interfaces: [{name: default, masquerade: {}}]
+      networks: [{name: default, pod: {}}]
+      volumes: [{name: root, containerDisk: {image: "ferrovirt.io/guest:test", imagePullPolicy: Never}}]
+YAML
+}
+
+remove() {
+  machine | kubectl apply -f - || return
+  kubectl wait vm last --for condition=Ready --timeout 3m || return
+  if ! kubectl -n kubevirt delete kubevirt kubevirt --timeout 5m; then
+    conditions
+    return 1
+  fi
+  "$ferrovirt" manifests | kubectl delete --ignore-not-found --timeout 3m -f - || return
+  check "no object is left" '^$' objects_left
+  check "nodes have no labels of ours" '^$' marks_left
+  for node in node1 node2; do
+    check "$node has no processes of ours" '^$' processes_left $node
+    check "$node has no sockets of ours" '^$' sockets_left $node
+  done
+}
+objects_left() {
+  local kinds kind
+  kinds=$(kubectl api-resources --verbs list -o name | grep -v '^events')
+  for kind in $kinds; do kubectl get "$kind" --all-namespaces -o name --ignore-not-found 2>/dev/null; done | grep -E 'kubevirt|virt-|ferrovirt' || true
+}
+on_node() { "$here/cluster.sh" --state "$state" enter "$@"; }
+processes_left() { on_node "$1" pgrep --list-full --full '^[^ ]*(qemu-system-x86_64|libvirtd|virt-launcher|ferrovirt)( |$)' || true; }
+marks_left() { kubectl get nodes -o json | grep -E '"[^"]*kubevirt.io[^"]*": "(true|\\")' || true; }
+sockets_left() { on_node "$1" find /var/lib/kubelet/device-plugins -name 'kubevirt-*'; }
+
+case $what in
+  install) install ;;
+  remove) remove ;;
+  *) sed -n '2,4s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+esac || failed=$((failed + 1))
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
