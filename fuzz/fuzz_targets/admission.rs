@@ -83,7 +83,7 @@ fuzz_target!(|input: &[u8]| {
     let Some((kind, cluster, object)) = from_text(input).or_else(|| from_bytes(input)) else { return };
     let cluster: Configuration = serde_json::from_value(cluster).unwrap_or_default();
     let extra = BTreeMap::new();
-    let user = User { name: "fuzz", groups: &[], extra: &extra };
+    let user = User { name: "fuzz", groups: &[], extra: &extra, installation: "kubevirt" };
     let (operation, null) = (Operation::Create, Value::Null);
     let request = Request {
         kind,
