@@ -74,7 +74,7 @@ pub enum MoveDeed {
     Move(usize),
     /// Its user does not want that any more.
     Cancel(usize),
-    /// The guest has to leave its node.
+    /// Its node is drained of the guest.
     Evacuate(usize),
     /// The guest is deleted.
     Delete(usize),

@@ -25,6 +25,7 @@
 pub mod chaos;
 pub mod component;
 pub mod course;
+mod drain;
 pub mod kubelet;
 pub mod launcher;
 pub mod ledger;

@@ -14,9 +14,11 @@ use ferrovirt_launcher_rpc::migration::Stage;
 use http::Request;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::component::{Component, Name};
 use crate::course::{Course, MoveDeed, NodeFate};
+use crate::drain::drain;
 use crate::machine::node_name;
 use crate::world::{NAMESPACE, World};
 
@@ -28,11 +30,12 @@ pub(crate) struct Mover<'a> {
     course: &'a Course,
     components: &'a [Arc<Component>],
     deleted: Mutex<BTreeSet<String>>,
+    drains: Mutex<Vec<AbortOnDropHandle<()>>>,
 }
 
 impl<'a> Mover<'a> {
     pub(crate) fn new(world: &'a Arc<World>, course: &'a Course, components: &'a [Arc<Component>]) -> Self {
-        Self { world, course, components, deleted: Mutex::default() }
+        Self { world, course, components, deleted: Mutex::default(), drains: Mutex::default() }
     }
 
     /// Does what the course says.
@@ -49,7 +52,7 @@ impl<'a> Mover<'a> {
         match deed {
             MoveDeed::Move(guest) => self.ask_for_move(number, &guest_name(guest)).await,
             MoveDeed::Cancel(guest) => self.cancel(&guest_name(guest)).await?,
-            MoveDeed::Evacuate(guest) => self.evacuate(&guest_name(guest)).await,
+            MoveDeed::Evacuate(guest) => self.evacuate(&guest_name(guest)),
             MoveDeed::Delete(guest) => self.delete(&guest_name(guest)).await?,
             MoveDeed::Cut(time) => {
                 self.world.network.cut();
@@ -95,19 +98,13 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    /// What the eviction of the guest's pod does.
-    async fn evacuate(&self, guest: &str) {
-        let Ok(guests) = self.world.server.internal("kubevirt.io", "v1", "virtualmachineinstances", "simulation")
-        else {
-            return;
-        };
-        let mark = |vmi: &mut Value| {
-            let phase = vmi["status"]["phase"].as_str() == Some("Running");
-            if phase && vmi["metadata"]["deletionTimestamp"].is_null() {
-                vmi["status"]["evacuationNodeName"] = vmi["status"]["nodeName"].clone();
-            }
-        };
-        let _ = guests.change(&Place::new(NAMESPACE, guest), "", mark).await;
+    /// Somebody begins to drain the node that the guest is on.
+    fn evacuate(&self, guest: &str) {
+        let node = self.world.guest_named(guest).and_then(|vmi| Some(vmi["status"]["nodeName"].as_str()?.to_owned()));
+        if let Some(node) = node {
+            let drain = drain(self.world.clone(), guest.to_owned(), node);
+            self.drains.lock().push(AbortOnDropHandle::new(tokio::spawn(drain)));
+        }
     }
 
     async fn delete(&self, guest: &str) -> ApiResult<()> {
@@ -190,6 +187,9 @@ impl<'a> Mover<'a> {
         let open = self.world.migrations();
         if let Some(open) = open.iter().find(|it| !is_final(it)) {
             return Some(format!("{} is not over: {}", open["metadata"]["name"], open["status"]["phase"]));
+        }
+        if self.drains.lock().iter().any(|drain| !drain.is_finished()) {
+            return Some("a drain has not ended".to_owned());
         }
         (0..self.course.guests.len()).find_map(|guest| self.guest_complaint(&guest_name(guest)))
     }

@@ -10,6 +10,7 @@ use ferrovirt_apiserver::registry::{Resource, custom};
 use ferrovirt_apiserver::server::{Environment, Server};
 use ferrovirt_reconcile::Clock;
 use ferrovirt_virt_api::VirtAdmission;
+use ferrovirt_virt_api::eviction::EvictionAdmission;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -63,6 +64,7 @@ pub(crate) fn start(keys: &Path, seed: u64, clock: Clock, stop: CancellationToke
         server.registry.set_custom(crd, resources.clone());
     }
     server.admission.add(Arc::new(VirtAdmission));
+    server.admission.add(Arc::new(EvictionAdmission));
     Housekeeper::start_small(server.clone(), stop);
     Ok(server)
 }

@@ -319,7 +319,7 @@ fn machine(name: &str, strategy: &str) -> Value {
 /// A small guest.
 pub(crate) fn guest_spec() -> Value {
     json!({
-        "architecture": "amd64", "terminationGracePeriodSeconds": 20,
+        "architecture": "amd64", "terminationGracePeriodSeconds": 20, "evictionStrategy": "LiveMigrate",
         "domain": {"memory": {"guest": "64Mi"}, "devices": {"autoattachPodInterface": false}},
     })
 }
