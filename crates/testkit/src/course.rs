@@ -76,6 +76,10 @@ pub enum MoveDeed {
     Cancel(usize),
     /// Its node is drained of the guest.
     Evacuate(usize),
+    /// The guest powers off by itself.
+    PowersOff(usize),
+    /// The guest's QEMU dies.
+    Crashes(usize),
     /// The guest is deleted.
     Delete(usize),
     /// The nodes do not reach each other, for a time or for good.
@@ -213,7 +217,7 @@ fn move_deed(dice: &mut StdRng, guests: usize) -> MoveDeed {
     let guest = dice.random_range(0..guests);
     let mut seconds = |range: std::ops::Range<u64>| Duration::from_millis(dice.random_range(range));
     let (cut, away) = (seconds(500..10_000), seconds(1_000..20_000));
-    match dice.random_range(0..24) {
+    match dice.random_range(0..26) {
         0..9 => MoveDeed::Move(guest),
         9..12 => MoveDeed::Cancel(guest),
         12..14 => MoveDeed::Evacuate(guest),
@@ -222,6 +226,8 @@ fn move_deed(dice: &mut StdRng, guests: usize) -> MoveDeed {
         17..19 => MoveDeed::Stumble,
         19 => MoveDeed::KillSource(guest),
         20 => MoveDeed::KillTarget(guest),
+        21 => MoveDeed::PowersOff(guest),
+        22 => MoveDeed::Crashes(guest),
         _ => MoveDeed::NodeDies(dice.random_range(0..2), NodeFate::ComesBack(away)),
     }
 }

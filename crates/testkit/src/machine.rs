@@ -161,15 +161,31 @@ impl Process {
         }
     }
 
+    fn runs(&self) -> bool {
+        self.ending.lock().is_none() && self.report.look(|report| writes(&report.state))
+    }
+
     /// Whether its guest runs, or will for certain.
     pub fn is_live(&self) -> bool {
-        self.ending.lock().is_none() && (self.report.look(|report| writes(&report.state)) || self.moves.will_run())
+        self.runs() || (self.ending.lock().is_none() && self.moves.will_run())
     }
 
     /// Another copy of the guest that lives.
     pub(crate) fn rival(&self, world: &World) -> Option<Arc<Process>> {
         let others = world.machine.living().into_iter();
         others.filter(|other| other.pod_uid != self.pod_uid && other.guest == self.guest).find(|other| other.is_live())
+    }
+
+    /// Nothing else runs the guest, and it has not ended by itself.
+    pub(crate) fn check_alone(&self, world: &World, how: &str) {
+        let here = node_name(self.node);
+        if let Some(rival) = self.rival(world) {
+            let there = node_name(rival.node);
+            world.broken(|| format!("two live copies of {}: it {how} at {here} and lives at {there}", self.guest));
+        }
+        if world.own_end(&self.guest_uid).is_some() {
+            world.broken(|| format!("{} has ended by itself, and {how} at {here}", self.guest));
+        }
     }
 
     /// Whether it has ended, or its guest is gone for good and it will.
@@ -206,11 +222,7 @@ impl Process {
         if self.report().state != DomainState::Absent {
             return;
         }
-        if let Some(rival) = self.rival(world) {
-            world.broken(|| {
-                format!("two live copies of {}: in pods {} and {}", self.guest, rival.pod_uid, self.pod_uid)
-            });
-        }
+        self.check_alone(world, "begins");
         if uid != self.guest_uid {
             world.broken(|| format!("the launcher of {} was given another guest", self.guest));
         }
@@ -301,11 +313,12 @@ async fn live(world: Arc<World>, process: Arc<Process>) {
 }
 
 /// A guest ends by itself, wherever it runs then.
-async fn end_by_itself(world: &Arc<World>, guest: &str, uid: &str, reason: OffReason) {
+pub(crate) async fn end_by_itself(world: &Arc<World>, guest: &str, uid: &str, reason: OffReason) {
     loop {
         let copies: Vec<_> = world.machine.living().into_iter().filter(|process| process.guest_uid == uid).collect();
-        if let Some(process) = copies.iter().find(|process| process.is_live()) {
+        if let Some(process) = copies.iter().find(|process| process.runs()) {
             world.ledger.ended_by_itself(guest, reason == OffReason::Crashed);
+            world.note_own_end(uid, reason == OffReason::Shutdown);
             return process.end(world, reason);
         }
         if copies.iter().all(|process| process.is_off()) {
@@ -388,6 +401,18 @@ pub(crate) mod tests {
         running(&world, "two", &uid).await;
         let broken = world.first_broken().unwrap();
         assert!(broken.contains("two live copies of a"), "{broken}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_guest_that_runs_again_after_its_own_end_is_noticed() {
+        let (world, uid) = world().await;
+        let process = running(&world, "one", &uid).await;
+        end_by_itself(&world, "a", &uid, OffReason::Shutdown).await;
+        assert!(process.is_off());
+        assert_eq!(world.first_broken(), None);
+        running(&world, "two", &uid).await;
+        let broken = world.first_broken().unwrap();
+        assert!(broken.contains("a has ended by itself, and begins"), "{broken}");
     }
 
     #[tokio::test(start_paused = true)]

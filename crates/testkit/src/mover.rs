@@ -10,6 +10,7 @@ use ferrovirt_apiserver::internal::Place;
 use ferrovirt_apiserver::serve::erase;
 use ferrovirt_apiserver::server::Peer;
 use ferrovirt_apiserver::status::ApiResult;
+use ferrovirt_launcher_rpc::messages::OffReason;
 use ferrovirt_launcher_rpc::migration::Stage;
 use http::Request;
 use parking_lot::Mutex;
@@ -19,7 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::component::{Component, Name};
 use crate::course::{Course, MoveDeed, NodeFate};
 use crate::drain::drain;
-use crate::machine::node_name;
+use crate::machine::{end_by_itself, node_name};
 use crate::world::{NAMESPACE, World};
 
 const MIGRATIONS: &str = "virtualmachineinstancemigrations";
@@ -53,6 +54,8 @@ impl<'a> Mover<'a> {
             MoveDeed::Move(guest) => self.ask_for_move(number, &guest_name(guest)).await,
             MoveDeed::Cancel(guest) => self.cancel(&guest_name(guest)).await?,
             MoveDeed::Evacuate(guest) => self.evacuate(&guest_name(guest)),
+            MoveDeed::PowersOff(guest) => self.end(&guest_name(guest), OffReason::Shutdown),
+            MoveDeed::Crashes(guest) => self.end(&guest_name(guest), OffReason::Crashed),
             MoveDeed::Delete(guest) => self.delete(&guest_name(guest)).await?,
             MoveDeed::Cut(time) => {
                 self.world.network.cut();
@@ -113,6 +116,15 @@ impl<'a> Mover<'a> {
             guests.delete(&Place::new(NAMESPACE, guest), &DeleteOptions::default()).await?;
         }
         Ok(())
+    }
+
+    /// The guest ends by itself, as soon as it runs anywhere.
+    fn end(&self, guest: &str, reason: OffReason) {
+        let uid = self.world.guest_named(guest).and_then(|vmi| Some(vmi["metadata"]["uid"].as_str()?.to_owned()));
+        if let Some(uid) = uid {
+            let (world, guest) = (self.world.clone(), guest.to_owned());
+            tokio::spawn(async move { end_by_itself(&world, &guest, &uid, reason).await });
+        }
     }
 
     fn kill_launcher(&self, guest: &str, target: bool) {
@@ -211,12 +223,18 @@ impl<'a> Mover<'a> {
             pod["metadata"]["ownerReferences"][0]["uid"] == *owner && !has_ended
         };
         let pods: Vec<_> = pods.iter().filter(is_its).collect();
+        let own_end = self.world.own_end(owner.as_str().unwrap_or_default());
+        let is_end = |phase: &str| match phase {
+            "Succeeded" => own_end == Some(true),
+            "Failed" => own_end == Some(false) || self.world.is_lost_allowed(name),
+            _ => false,
+        };
         match status["phase"].as_str() {
-            Some("Running") => {}
-            Some("Failed") if self.world.is_lost_allowed(name) => {
+            Some("Running") if own_end.is_none() => {}
+            Some(phase) if is_end(phase) => {
                 return (!living.is_empty()).then(|| format!("a launcher of {name} does not end"));
             }
-            phase => return Some(format!("{name} is {phase:?}")),
+            phase => return Some(format!("{name} is {phase:?}, and its own end {own_end:?}")),
         }
         if living.len() != 1 || !living[0].is_live() {
             let shown: Vec<_> = living.iter().map(|it| (it.node, it.is_live())).collect();

@@ -358,13 +358,6 @@ impl Process {
         self.change_report(|report| report.migration = newest);
     }
 
-    fn check_alone(&self, world: &World, how: &str) {
-        if let Some(rival) = self.rival(world) {
-            let (here, there) = (node_name(self.node), node_name(rival.node));
-            world.broken(|| format!("two live copies of {}: it {how} at {here} and lives at {there}", self.guest));
-        }
-    }
-
     /// A launcher that is told to end: a target that has no guest never takes one.
     pub(crate) fn give_up_target(self: &Arc<Self>, world: &Arc<World>) {
         let newest = self.moves.newest();

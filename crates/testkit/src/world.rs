@@ -46,6 +46,8 @@ pub struct World {
     /// Resources that are shown as they were at a revision.
     rewound: Mutex<BTreeMap<&'static str, Revision>>,
     known: Mutex<BTreeMap<&'static str, Known>>,
+    /// Uids of guests that have ended by themselves, and whether well.
+    own_ends: Mutex<BTreeMap<String, bool>>,
     /// Guests whose launcher was killed, or whose node: they may have been lost with it.
     lost: Mutex<BTreeSet<String>>,
     start: Instant,
@@ -68,6 +70,7 @@ impl World {
             rough: AtomicBool::new(false),
             rewound: Mutex::default(),
             known: Mutex::default(),
+            own_ends: Mutex::default(),
             lost: Mutex::default(),
             start: Instant::now(),
             dice: Mutex::new(StdRng::seed_from_u64(seed)),
@@ -229,6 +232,16 @@ impl World {
         let Some(guest) = stored.filter(|guest| guest["metadata"]["uid"] == uid) else { return true };
         let ended = matches!(guest["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
         ended || guest["metadata"]["deletionTimestamp"].is_string()
+    }
+
+    /// A guest has ended by itself: it must not run again.
+    pub(crate) fn note_own_end(&self, uid: &str, well: bool) {
+        self.own_ends.lock().insert(uid.to_owned(), well);
+    }
+
+    /// Whether a guest has ended by itself, and whether well.
+    pub(crate) fn own_end(&self, uid: &str) -> Option<bool> {
+        self.own_ends.lock().get(uid).copied()
     }
 
     /// The guest's launcher, or one of them, is gone without being asked to.

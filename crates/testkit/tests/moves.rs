@@ -32,7 +32,9 @@ fn a_guest_moves_with_few_writes_of_ours() {
 
 /// Courses in which one thing happens after the other, and nothing else is wrong.
 fn courses() -> Vec<Course> {
-    use MoveDeed::{Cancel, Cut, Delete, Evacuate, KillSource, KillTarget, Move, NodeDies, Stumble};
+    use MoveDeed::{
+        Cancel, Crashes, Cut, Delete, Evacuate, KillSource, KillTarget, Move, NodeDies, PowersOff, Stumble,
+    };
     let second = Duration::from_secs(1);
     let back = NodeFate::ComesBack(20 * second);
     let fenced = NodeFate::Fenced(20 * second);
@@ -42,6 +44,8 @@ fn courses() -> Vec<Course> {
         vec![Evacuate(0)],
         vec![Evacuate(0), Stumble],
         vec![Move(0), Delete(0)],
+        vec![Move(0), PowersOff(0)],
+        vec![Move(0), Crashes(0)],
         vec![Move(0), Stumble],
         vec![Move(0), Cut(Some(10 * second))],
         vec![Move(0), Cut(None)],
