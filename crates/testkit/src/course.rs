@@ -108,11 +108,13 @@ pub enum NodeFate {
 pub struct Course {
     /// Decides everything that is not said here.
     pub seed: u64,
+    /// How many nodes there are.
+    pub nodes: usize,
     /// The guests without a machine, and what each does.
     pub guests: Vec<Fate>,
     /// The machines, and what happens to each.
     pub machines: Vec<MachineCourse>,
-    /// What happens to guests without a machine once all of them run, each so long after the one before.
+    /// What happens to the guests once all of them run, each so long after the one before. Those of machines are counted last.
     pub moves: Vec<(Duration, MoveDeed)>,
     /// When the guests are deleted; `None`: when all of them are where they should be.
     pub delete_after: Option<Duration>,
@@ -128,6 +130,7 @@ impl Course {
         let guests = vec![Fate::Obedient];
         Self {
             seed: 0,
+            nodes: 2,
             guests,
             machines: Vec::new(),
             moves: Vec::new(),
@@ -169,6 +172,9 @@ impl Course {
     /// Guests that move, with whatever the seed brings.
     pub fn of_move_seed(seed: u64) -> Self {
         let mut dice = StdRng::seed_from_u64(seed ^ 0x006d_6f76_6573);
+        if dice.random_bool(0.1) {
+            return Self::of_fenced_machines(seed, &mut dice);
+        }
         let count = if dice.random_bool(0.25) { 2 } else { 1 };
         let fate = |dice: &mut StdRng| if dice.random_bool(0.9) { Fate::Obedient } else { Fate::Stubborn };
         let guests: Vec<Fate> = (0..count).map(|_| fate(&mut dice)).collect();
@@ -179,6 +185,27 @@ impl Course {
         let moves = std::iter::once((Duration::ZERO, MoveDeed::Move(0))).chain(moves).collect();
         let chaos = Duration::from_millis(dice.random_range(2_000..15_000));
         Self { seed, guests, moves, chaos, ..Self::quiet() }
+    }
+
+    /// Machines whose guests move, until one of three nodes dies and is fenced: what it had starts again elsewhere, and not before.
+    fn of_fenced_machines(seed: u64, dice: &mut StdRng) -> Self {
+        let nodes = 3;
+        let count = dice.random_range(1..=2);
+        let machines = vec![MachineCourse::quiet(RunStrategy::Always); count];
+        let deeds: Vec<_> = (0..dice.random_range(0..=2)).map(|_| move_deed(dice, count)).collect();
+        // A machine starts its deleted guest again, and that is no matter of moves.
+        let deeds = deeds.into_iter().filter(|deed| !matches!(deed, MoveDeed::Delete(_)));
+        let away = Duration::from_millis(dice.random_range(1_000..20_000));
+        let death = MoveDeed::NodeDies(dice.random_range(0..nodes), NodeFate::Fenced(away));
+        let deeds = std::iter::once(MoveDeed::Move(0)).chain(deeds).chain([death]);
+        let moves = deeds.map(|deed| (Duration::from_millis(dice.random_range(0..4_000)), deed)).collect();
+        let chaos = Duration::from_millis(dice.random_range(2_000..15_000));
+        Self { seed, nodes, guests: Vec::new(), machines, moves, chaos, ..Self::quiet() }
+    }
+
+    /// Whether somebody vouches for a node in the end.
+    pub(crate) fn has_fence(&self) -> bool {
+        self.moves.iter().any(|(_, deed)| matches!(deed, MoveDeed::NodeDies(_, NodeFate::Fenced(_))))
     }
 }
 

@@ -30,13 +30,21 @@ pub(crate) struct Mover<'a> {
     world: &'a Arc<World>,
     course: &'a Course,
     components: &'a [Arc<Component>],
+    /// Of the guests: those without a machine, and those of machines.
+    names: Vec<String>,
     deleted: Mutex<BTreeSet<String>>,
     drains: Mutex<Vec<AbortOnDropHandle<()>>>,
 }
 
 impl<'a> Mover<'a> {
     pub(crate) fn new(world: &'a Arc<World>, course: &'a Course, components: &'a [Arc<Component>]) -> Self {
-        Self { world, course, components, deleted: Mutex::default(), drains: Mutex::default() }
+        let guests = (0..course.guests.len()).map(|index| format!("guest{index}"));
+        let names = guests.chain((0..course.machines.len()).map(|index| format!("machine{index}"))).collect();
+        Self { world, course, components, names, deleted: Mutex::default(), drains: Mutex::default() }
+    }
+
+    fn name(&self, guest: usize) -> &str {
+        &self.names[guest]
     }
 
     /// Does what the course says.
@@ -51,12 +59,12 @@ impl<'a> Mover<'a> {
 
     async fn does(&self, number: usize, deed: MoveDeed) -> ApiResult<()> {
         match deed {
-            MoveDeed::Move(guest) => self.ask_for_move(number, &guest_name(guest)).await,
-            MoveDeed::Cancel(guest) => self.cancel(&guest_name(guest)).await?,
-            MoveDeed::Evacuate(guest) => self.evacuate(&guest_name(guest)),
-            MoveDeed::PowersOff(guest) => self.end(&guest_name(guest), OffReason::Shutdown),
-            MoveDeed::Crashes(guest) => self.end(&guest_name(guest), OffReason::Crashed),
-            MoveDeed::Delete(guest) => self.delete(&guest_name(guest)).await?,
+            MoveDeed::Move(guest) => self.ask_for_move(number, self.name(guest)).await,
+            MoveDeed::Cancel(guest) => self.cancel(self.name(guest)).await?,
+            MoveDeed::Evacuate(guest) => self.evacuate(self.name(guest)),
+            MoveDeed::PowersOff(guest) => self.end(self.name(guest), OffReason::Shutdown),
+            MoveDeed::Crashes(guest) => self.end(self.name(guest), OffReason::Crashed),
+            MoveDeed::Delete(guest) => self.delete(self.name(guest)).await?,
             MoveDeed::Cut(time) => {
                 self.world.network.cut();
                 if let Some(time) = time {
@@ -69,8 +77,8 @@ impl<'a> Mover<'a> {
                 }
             }
             MoveDeed::Stumble => self.world.network.stumble(),
-            MoveDeed::KillSource(guest) => self.kill_launcher(&guest_name(guest), false),
-            MoveDeed::KillTarget(guest) => self.kill_launcher(&guest_name(guest), true),
+            MoveDeed::KillSource(guest) => self.kill_launcher(self.name(guest), false),
+            MoveDeed::KillTarget(guest) => self.kill_launcher(self.name(guest), true),
             MoveDeed::NodeDies(node, fate) => self.node_dies(node, fate).await?,
         }
         Ok(())
@@ -175,25 +183,6 @@ impl<'a> Mover<'a> {
         nodes.change(&place, "status", |node| node["status"]["conditions"] = ready.clone()).await.map(drop)
     }
 
-    /// Kubernetes' garbage collector: pods of a node that is out of service go without anybody's word.
-    pub(crate) async fn collect_fenced(&self) -> ApiResult<()> {
-        let fenced = self.course.moves.iter().filter_map(|(_, deed)| match deed {
-            MoveDeed::NodeDies(node, NodeFate::Fenced(_)) => Some(node_name(*node)),
-            _ => None,
-        });
-        let fenced: Vec<String> = fenced.collect();
-        let pods = self.world.server.internal("", "v1", "pods", "simulation")?;
-        for pod in &self.world.pods() {
-            let node = pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
-            if fenced.contains(&node) && self.world.is_fenced(&node) {
-                let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-                let options = DeleteOptions { grace_period: Some(0), ..DeleteOptions::default() };
-                let _ = pods.delete(&Place::new(NAMESPACE, name), &options).await;
-            }
-        }
-        Ok(())
-    }
-
     /// The first thing that is not as it should be when everything is over.
     pub(crate) fn complaint(&self) -> Option<String> {
         let open = self.world.migrations();
@@ -203,7 +192,7 @@ impl<'a> Mover<'a> {
         if self.drains.lock().iter().any(|drain| !drain.is_finished()) {
             return Some("a drain has not ended".to_owned());
         }
-        (0..self.course.guests.len()).find_map(|guest| self.guest_complaint(&guest_name(guest)))
+        self.names.iter().find_map(|name| self.guest_complaint(name))
     }
 
     fn guest_complaint(&self, name: &str) -> Option<String> {
@@ -225,6 +214,8 @@ impl<'a> Mover<'a> {
         let pods: Vec<_> = pods.iter().filter(is_its).collect();
         let own_end = self.world.own_end(owner.as_str().unwrap_or_default());
         let is_end = |phase: &str| match phase {
+            // A machine starts its guest again.
+            _ if self.world.machine_named(name).is_some() => false,
             "Succeeded" => own_end == Some(true),
             "Failed" => own_end == Some(false) || self.world.is_lost_allowed(name),
             _ => false,
@@ -253,10 +244,6 @@ impl<'a> Mover<'a> {
         let is_marked = status["evacuationNodeName"].as_str().is_some_and(|node| !node.is_empty());
         is_marked.then(|| format!("{name} has not left {}", status["evacuationNodeName"]))
     }
-}
-
-fn guest_name(index: usize) -> String {
-    format!("guest{index}")
 }
 
 /// Whether a move is over.

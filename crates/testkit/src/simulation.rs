@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrovirt_apiserver::cluster::StartError;
+use ferrovirt_apiserver::controllers::nodes;
 use ferrovirt_apiserver::http::options::DeleteOptions;
 use ferrovirt_apiserver::internal::Place;
 use ferrovirt_apiserver::status::ApiError;
@@ -30,8 +31,6 @@ use crate::user::{User, guest_spec};
 use crate::world::{NAMESPACE, World};
 use crate::{chaos, kubelet, server};
 
-/// Nodes of every world.
-const NODES: usize = 2;
 /// Once the trouble is over, everything must be right within this (virtual) time: longer than any grace period and patience.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// How often that is looked at.
@@ -96,13 +95,17 @@ async fn play(course: &Course, directory: &Path) -> Result<Outcome, Wrong> {
     let stop = CancellationToken::new();
     let _stops = stop.clone().drop_guard();
     let clock = Clock::starting_at(Timestamp::UNIX_EPOCH + Duration::from_secs(1_800_000_000));
-    let server = server::start(&directory.join("keys"), course.seed, clock, stop)?;
+    let server = server::start(&directory.join("keys"), course.seed, clock, stop.clone())?;
     let world = World::new(server, clock, course.seed);
-    furnish(&world).await?;
+    furnish(&world, course.nodes).await?;
     let components = components(&world, course);
     let mut running = JoinSet::new();
     for component in &components {
         running.spawn(run(world.clone(), component.clone(), directory.join("handler")));
+    }
+    if course.has_fence() {
+        // Pods of a node that is out of service go without anybody's word.
+        running.spawn(nodes::run(world.server.clone(), stop));
     }
     let scenario = Scenario { world: &world, course, components: &components };
     let (outcome, ()) = tokio::join!(scenario.play(), chaos::run(&world, &components, course));
@@ -110,10 +113,10 @@ async fn play(course: &Course, directory: &Path) -> Result<Outcome, Wrong> {
 }
 
 /// The namespace, the account that pods run under, and nodes.
-async fn furnish(world: &Arc<World>) -> Result<(), Wrong> {
+async fn furnish(world: &Arc<World>, count: usize) -> Result<(), Wrong> {
     world.make_namespace().await?;
     let nodes = world.server.internal("", "v1", "nodes", "simulation")?;
-    for node in (0..NODES).map(node_name) {
+    for node in (0..count).map(node_name) {
         let labels = json!({
             "kubernetes.io/arch": "amd64", "kubevirt.io/schedulable": "true", "machine-type.node.kubevirt.io/q35": "true",
         });
@@ -127,7 +130,7 @@ async fn furnish(world: &Arc<World>) -> Result<(), Wrong> {
 }
 
 fn components(world: &Arc<World>, course: &Course) -> Vec<Arc<Component>> {
-    let nodes = (0..NODES).flat_map(|node| [Name::Handler(node), Name::Kubelet(node)]);
+    let nodes = (0..course.nodes).flat_map(|node| [Name::Handler(node), Name::Kubelet(node)]);
     let names = [Name::Controller, Name::Scheduler].into_iter().chain(nodes);
     names.map(|name| Component::new(world, name, &course.kills)).collect()
 }
@@ -201,7 +204,7 @@ impl Scenario<'_> {
             }
         }
         let writes_until_running = self.writes();
-        self.moves(trouble_ends).await?;
+        self.moves(trouble_ends, &users).await?;
         let writes_until_moved = self.writes();
         for name in (0..self.course.guests.len()).map(|index| format!("guest{index}")) {
             if self.world.guest_named(&name).is_some() {
@@ -216,15 +219,14 @@ impl Scenario<'_> {
     }
 
     /// Guests move, and in the end all of them are where they should be.
-    async fn moves(&self, trouble_ends: Instant) -> Result<(), Wrong> {
+    async fn moves(&self, trouble_ends: Instant, users: &[User<'_>]) -> Result<(), Wrong> {
         if self.course.moves.is_empty() {
             return Ok(());
         }
         let mover = Mover::new(self.world, self.course, self.components);
         mover.play().await?;
-        mover.collect_fenced().await?;
         let trouble_ends = trouble_ends.max(Instant::now() + longest_wait(self.course));
-        self.until(trouble_ends, |_| mover.complaint()).await
+        self.until(trouble_ends, |_| mover.complaint().or_else(|| users.iter().find_map(User::complaint))).await
     }
 
     fn users(&self) -> Vec<User<'_>> {

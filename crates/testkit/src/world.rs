@@ -244,8 +244,9 @@ impl World {
         self.own_ends.lock().get(uid).copied()
     }
 
-    /// The guest's launcher, or one of them, is gone without being asked to.
+    /// The guest's launcher, or one of them, is gone without being asked to. Its machine, if it has one, may start it again.
     pub(crate) fn may_be_lost(&self, guest: &str) {
+        self.ledger.ended_by_itself(guest, true);
         self.lost.lock().insert(guest.to_owned());
     }
 
@@ -257,13 +258,6 @@ impl World {
     /// The moves as they are stored.
     pub fn migrations(&self) -> Vec<Arc<Value>> {
         self.stored("kubevirt.io/virtualmachineinstancemigrations")
-    }
-
-    /// Whether somebody vouches that nothing runs on a node.
-    pub(crate) fn is_fenced(&self, node: &str) -> bool {
-        let nodes = self.server.internal("", "v1", "nodes", "simulation");
-        let node = nodes.ok().and_then(|nodes| nodes.get("", node)).unwrap_or_default();
-        node["spec"]["taints"].as_array().is_some_and(|taints| !taints.is_empty())
     }
 
     /// No guest has two pods that may run, and no machine either: its guests have one name. A guest that moves has a second, which was

@@ -8,8 +8,9 @@
 
 use std::time::Duration;
 
+use ferrovirt_api::vm::RunStrategy;
 use ferrovirt_testkit::component::Name;
-use ferrovirt_testkit::{Course, Kill, MoveDeed, NodeFate};
+use ferrovirt_testkit::{Course, Kill, MachineCourse, MoveDeed, NodeFate};
 
 use players::{play, play_all, play_seed, play_seeds, play_twice};
 
@@ -65,6 +66,20 @@ fn courses() -> Vec<Course> {
 #[test]
 fn moves_end_well_when_one_thing_happens_after_the_other() {
     play_all(&courses());
+}
+
+/// What ran on a node that is fenced runs again on one of the others, also when the guest was moving from there or to there.
+#[test]
+fn machines_start_again_when_their_node_is_fenced() {
+    let fenced = |node| MoveDeed::NodeDies(node, NodeFate::Fenced(Duration::from_secs(20)));
+    let of = |moves: &[MoveDeed]| Course {
+        nodes: 3,
+        guests: Vec::new(),
+        machines: vec![MachineCourse::quiet(RunStrategy::Always)],
+        ..Course::of_moves(moves)
+    };
+    let courses = (0..3).flat_map(|node| [of(&[fenced(node)]), of(&[MoveDeed::Move(0), fenced(node)])]);
+    play_all(&courses.collect::<Vec<_>>());
 }
 
 #[test]
