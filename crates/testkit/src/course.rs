@@ -172,8 +172,10 @@ impl Course {
     /// Guests that move, with whatever the seed brings.
     pub fn of_move_seed(seed: u64) -> Self {
         let mut dice = StdRng::seed_from_u64(seed ^ 0x006d_6f76_6573);
-        if dice.random_bool(0.1) {
-            return Self::of_fenced_machines(seed, &mut dice);
+        match dice.random_range(0..100) {
+            0..10 => return Self::of_fenced_machines(seed, &mut dice),
+            10..12 => return Self::of_crowd_seed(seed, &mut dice),
+            _ => {}
         }
         let count = if dice.random_bool(0.25) { 2 } else { 1 };
         let fate = |dice: &mut StdRng| if dice.random_bool(0.9) { Fate::Obedient } else { Fate::Stubborn };
@@ -185,6 +187,23 @@ impl Course {
         let moves = std::iter::once((Duration::ZERO, MoveDeed::Move(0))).chain(moves).collect();
         let chaos = Duration::from_millis(dice.random_range(2_000..15_000));
         Self { seed, guests, moves, chaos, ..Self::quiet() }
+    }
+
+    /// Six guests on three nodes, which all want to move at the same time.
+    pub fn of_crowd() -> Self {
+        let moves = (0..6).map(|guest| (Duration::ZERO, MoveDeed::Move(guest))).collect();
+        Self { nodes: 3, guests: vec![Fate::Obedient; 6], moves, ..Self::quiet() }
+    }
+
+    fn of_crowd_seed(seed: u64, dice: &mut StdRng) -> Self {
+        let mut crowd = Self::of_crowd();
+        let deeds = (0..dice.random_range(0..=3)).map(|_| {
+            let delay = Duration::from_millis(dice.random_range(0..4_000));
+            (delay, move_deed(dice, crowd.guests.len()))
+        });
+        crowd.moves.extend(deeds.collect::<Vec<_>>());
+        let chaos = Duration::from_millis(dice.random_range(2_000..15_000));
+        Self { seed, chaos, ..crowd }
     }
 
     /// Machines whose guests move, until one of three nodes dies and is fenced: what it had starts again elsewhere, and not before.

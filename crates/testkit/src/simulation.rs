@@ -45,6 +45,8 @@ pub struct Outcome {
     pub writes_until_moved: BTreeMap<String, u64>,
     /// Writes of each component in all.
     pub writes: BTreeMap<String, u64>,
+    /// How many moves there were at the same time.
+    pub most_moves: usize,
     /// What happened.
     pub record: String,
     /// Differs for runs that did not go the same way, to the last number that was drawn.
@@ -215,7 +217,8 @@ impl Scenario<'_> {
         self.last_deeds(trouble_ends, &users).await?;
         self.until(trouble_ends, Scenario::not_gone).await?;
         let (record, fingerprint) = (self.world.record(), self.world.fingerprint());
-        Ok(Outcome { writes_until_running, writes_until_moved, writes: self.writes(), record, fingerprint })
+        let (writes, most_moves) = (self.writes(), self.world.most_moves());
+        Ok(Outcome { writes_until_running, writes_until_moved, writes, most_moves, record, fingerprint })
     }
 
     /// Guests move, and in the end all of them are where they should be.

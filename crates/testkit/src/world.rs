@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ferrovirt_apiserver::server::Server;
@@ -50,6 +50,8 @@ pub struct World {
     own_ends: Mutex<BTreeMap<String, bool>>,
     /// Guests whose launcher was killed, or whose node: they may have been lost with it.
     lost: Mutex<BTreeSet<String>>,
+    /// Moves that held a slot at the same time.
+    most_moves: AtomicUsize,
     start: Instant,
     dice: Mutex<StdRng>,
     /// Of everything that was noted or drawn, and when.
@@ -72,6 +74,7 @@ impl World {
             known: Mutex::default(),
             own_ends: Mutex::default(),
             lost: Mutex::default(),
+            most_moves: AtomicUsize::new(0),
             start: Instant::now(),
             dice: Mutex::new(StdRng::seed_from_u64(seed)),
             fingerprint: Mutex::default(),
@@ -305,9 +308,16 @@ impl World {
             let node = if is_its { &state["sourceNode"] } else { &status["nodeName"] };
             *used.entry(node.as_str().unwrap_or_default().to_owned()).or_default() += 1;
         }
-        if used.values().any(|count| *count > 2) || used.values().sum::<usize>() > 5 {
+        let all = used.values().sum();
+        self.most_moves.fetch_max(all, Ordering::Relaxed);
+        if used.values().any(|count| *count > 2) || all > 5 {
             self.broken(|| format!("too many moves at a time: {used:?}"));
         }
+    }
+
+    /// How many moves there were at the same time.
+    pub(crate) fn most_moves(&self) -> usize {
+        self.most_moves.load(Ordering::Relaxed)
     }
 
     /// Nobody says that a guest has ended while it runs.

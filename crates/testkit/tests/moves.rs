@@ -68,6 +68,13 @@ fn moves_end_well_when_one_thing_happens_after_the_other() {
     play_all(&courses());
 }
 
+/// With six on three nodes it is the limit of the cluster that holds some of them back; that it is kept is checked with every write.
+#[test]
+fn a_crowd_moves_five_at_a_time() {
+    let outcome = play(&Course::of_crowd());
+    assert_eq!(outcome.most_moves, 5, "{}", outcome.record);
+}
+
 /// What ran on a node that is fenced runs again on one of the others, also when the guest was moving from there or to there.
 #[test]
 fn machines_start_again_when_their_node_is_fenced() {
