@@ -172,11 +172,6 @@ impl Course {
     /// Guests that move, with whatever the seed brings.
     pub fn of_move_seed(seed: u64) -> Self {
         let mut dice = StdRng::seed_from_u64(seed ^ 0x006d_6f76_6573);
-        match dice.random_range(0..100) {
-            0..10 => return Self::of_fenced_machines(seed, &mut dice),
-            10..12 => return Self::of_crowd_seed(seed, &mut dice),
-            _ => {}
-        }
         let count = if dice.random_bool(0.25) { 2 } else { 1 };
         let fate = |dice: &mut StdRng| if dice.random_bool(0.9) { Fate::Obedient } else { Fate::Stubborn };
         let guests: Vec<Fate> = (0..count).map(|_| fate(&mut dice)).collect();
@@ -195,11 +190,21 @@ impl Course {
         Self { nodes: 3, guests: vec![Fate::Obedient; 6], moves, ..Self::quiet() }
     }
 
+    /// Three nodes, with whatever the seed brings: now and then a crowd, else machines.
+    pub fn of_large_move_seed(seed: u64) -> Self {
+        let mut dice = StdRng::seed_from_u64(seed ^ 0x006c_6172_6765);
+        if dice.random_bool(0.2) {
+            Self::of_crowd_seed(seed, &mut dice)
+        } else {
+            Self::of_fenced_machines(seed, &mut dice)
+        }
+    }
+
     fn of_crowd_seed(seed: u64, dice: &mut StdRng) -> Self {
         let mut crowd = Self::of_crowd();
         let deeds = (0..dice.random_range(0..=3)).map(|_| {
             let delay = Duration::from_millis(dice.random_range(0..4_000));
-            (delay, move_deed(dice, crowd.guests.len()))
+            (delay, large_deed(dice, crowd.guests.len()))
         });
         crowd.moves.extend(deeds.collect::<Vec<_>>());
         let chaos = Duration::from_millis(dice.random_range(2_000..15_000));
@@ -211,7 +216,7 @@ impl Course {
         let nodes = 3;
         let count = dice.random_range(1..=2);
         let machines = vec![MachineCourse::quiet(RunStrategy::Always); count];
-        let deeds: Vec<_> = (0..dice.random_range(0..=2)).map(|_| move_deed(dice, count)).collect();
+        let deeds: Vec<_> = (0..dice.random_range(0..=2)).map(|_| large_deed(dice, count)).collect();
         // A machine starts its deleted guest again, and that is no matter of moves.
         let deeds = deeds.into_iter().filter(|deed| !matches!(deed, MoveDeed::Delete(_)));
         let away = Duration::from_millis(dice.random_range(1_000..20_000));
@@ -259,11 +264,21 @@ fn fate(dice: &mut StdRng) -> Fate {
     }
 }
 
+/// What happens in small worlds too, and guests that end by themselves.
+fn large_deed(dice: &mut StdRng, guests: usize) -> MoveDeed {
+    let guest = dice.random_range(0..guests);
+    match dice.random_range(0..10) {
+        0 => MoveDeed::PowersOff(guest),
+        1 => MoveDeed::Crashes(guest),
+        _ => move_deed(dice, guests),
+    }
+}
+
 fn move_deed(dice: &mut StdRng, guests: usize) -> MoveDeed {
     let guest = dice.random_range(0..guests);
     let mut seconds = |range: std::ops::Range<u64>| Duration::from_millis(dice.random_range(range));
     let (cut, away) = (seconds(500..10_000), seconds(1_000..20_000));
-    match dice.random_range(0..26) {
+    match dice.random_range(0..24) {
         0..9 => MoveDeed::Move(guest),
         9..12 => MoveDeed::Cancel(guest),
         12..14 => MoveDeed::Evacuate(guest),
@@ -272,8 +287,6 @@ fn move_deed(dice: &mut StdRng, guests: usize) -> MoveDeed {
         17..19 => MoveDeed::Stumble,
         19 => MoveDeed::KillSource(guest),
         20 => MoveDeed::KillTarget(guest),
-        21 => MoveDeed::PowersOff(guest),
-        22 => MoveDeed::Crashes(guest),
         _ => MoveDeed::NodeDies(dice.random_range(0..2), NodeFate::ComesBack(away)),
     }
 }

@@ -46,7 +46,8 @@ async fn evict(world: &Arc<World>, guest: &str, pod: &Value) {
 
 async fn ask(world: &Arc<World>, pod: &str) -> StatusCode {
     let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction");
-    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": NAMESPACE}});
+    let eviction =
+        json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": NAMESPACE}});
     let body = kube::client::Body::from(serde_json::to_vec(&eviction).unwrap_or_default());
     let request = Request::post(path).header("content-type", "application/json").body(erase(body));
     let Ok(request) = request else { return StatusCode::BAD_REQUEST };

@@ -18,6 +18,8 @@ mod players;
 
 /// Seeds that are played with every change.
 const SEEDS: u64 = 5_000;
+/// The same for more nodes and guests, which take longer.
+const LARGE_SEEDS: u64 = 300;
 /// Writes of ours for a whole move, from the request to the tidied up end; five of them are events, and one tells that the new pod is ready.
 const WRITES: u64 = 17;
 
@@ -133,6 +135,16 @@ fn many_move_seeds_end_well() {
 }
 
 #[test]
+fn many_large_move_seeds_end_well() {
+    play_seeds(LARGE_SEEDS, "moves", "one_large_move_seed", Course::of_large_move_seed);
+}
+
+#[test]
+fn one_large_move_seed() {
+    play_seed(Course::of_large_move_seed);
+}
+
+#[test]
 fn one_move_seed() {
     play_seed(Course::of_move_seed);
 }
@@ -140,4 +152,5 @@ fn one_move_seed() {
 #[test]
 fn a_move_seed_goes_the_same_way_each_time() {
     play_twice(0..50, Course::of_move_seed);
+    play_twice(0..5, Course::of_large_move_seed);
 }
