@@ -189,6 +189,7 @@ impl Component {
             return lost();
         }
         let is_made = request.method() == Method::POST && request.uri().path().ends_with(GUESTS);
+        let bound = bound_pod(&request).map(str::to_owned);
         let deleted = deleted_guest(&request).and_then(|name| world.guest_named(name));
         let answer = self.handle(request).await;
         if answer.status().is_success() {
@@ -197,6 +198,9 @@ impl Component {
             }
             if let Some(guest) = deleted {
                 world.ledger.deleted(world, &guest);
+            }
+            if let Some(pod) = bound {
+                world.note_binding(&pod);
             }
         }
         if let Some(line) = line {
@@ -220,4 +224,9 @@ fn deleted_guest(request: &Request<kube::client::Body>) -> Option<&str> {
     let is_delete = *request.method() == Method::DELETE;
     let (_, name) = request.uri().path().split_once(GUESTS).filter(|_| is_delete)?;
     name.strip_prefix('/')
+}
+
+/// The pod that a request gives to a node.
+fn bound_pod(request: &Request<kube::client::Body>) -> Option<&str> {
+    request.uri().path().strip_suffix("/binding")?.rsplit('/').next()
 }

@@ -162,6 +162,7 @@ impl<'a> Mover<'a> {
                 self.set_ready(node, "True").await
             }
             NodeFate::Fenced(after) => {
+                self.world.node_is_lost(&node_name(node));
                 tokio::time::sleep(after).await;
                 for process in self.world.machine.living().into_iter().filter(|process| process.node == node) {
                     self.world.may_be_lost(&process.guest);

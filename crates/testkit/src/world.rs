@@ -50,6 +50,8 @@ pub struct World {
     own_ends: Mutex<BTreeMap<String, bool>>,
     /// Guests whose launcher was killed, or whose node: they may have been lost with it.
     lost: Mutex<BTreeSet<String>>,
+    /// Nodes that are dead and will be fenced.
+    lost_nodes: Mutex<BTreeSet<String>>,
     /// Moves that held a slot at the same time.
     most_moves: AtomicUsize,
     start: Instant,
@@ -74,6 +76,7 @@ impl World {
             known: Mutex::default(),
             own_ends: Mutex::default(),
             lost: Mutex::default(),
+            lost_nodes: Mutex::default(),
             most_moves: AtomicUsize::new(0),
             start: Instant::now(),
             dice: Mutex::new(StdRng::seed_from_u64(seed)),
@@ -251,6 +254,27 @@ impl World {
     pub(crate) fn may_be_lost(&self, guest: &str) {
         self.ledger.ended_by_itself(guest, true);
         self.lost.lock().insert(guest.to_owned());
+    }
+
+    /// A node has died for good: what it was given to start and has not started can be started elsewhere.
+    pub(crate) fn node_is_lost(&self, node: &str) {
+        self.lost_nodes.lock().insert(node.to_owned());
+        self.pods().iter().for_each(|pod| self.note_unstarted(pod));
+    }
+
+    /// A pod has got its node, which may have died unseen by whoever chose it.
+    pub(crate) fn note_binding(&self, name: &str) {
+        self.pods().iter().filter(|pod| pod["metadata"]["name"] == *name).for_each(|pod| self.note_unstarted(pod));
+    }
+
+    fn note_unstarted(&self, pod: &Value) {
+        let text = |field: &str| pod.pointer(field).and_then(Value::as_str).unwrap_or_default();
+        // A guest that moves there is alive elsewhere.
+        let is_target = pod["metadata"]["labels"]["kubevirt.io/migrationJobUID"].is_string();
+        let is_started = self.machine.living().iter().any(|process| process.pod_uid == text("/metadata/uid"));
+        if self.lost_nodes.lock().contains(text("/spec/nodeName")) && !is_target && !is_started {
+            self.may_be_lost(text("/metadata/ownerReferences/0/name"));
+        }
     }
 
     /// Whether a guest may have ended with its launcher.
