@@ -204,7 +204,11 @@ async fn register(context: &Context) -> kube::Result<()> {
         api.patch(&config.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
     }
     let old = node.status.and_then(|status| status.conditions).unwrap_or_default();
-    let patch = json!({"status": status(config, capacity, &old, Timestamp::now())});
+    let mut patch = json!({"status": status(config, capacity, &old, Timestamp::now())});
+    // The list's merge key is the type, which the addresses of both families share: merged, one would be lost.
+    if let Some(addresses) = patch["status"]["addresses"].as_array_mut() {
+        addresses.push(json!({"$patch": "replace"}));
+    }
     api.patch_status(&config.name, &PatchParams::default(), &Patch::Strategic(patch)).await?;
     Ok(())
 }

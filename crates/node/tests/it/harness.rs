@@ -1,7 +1,7 @@
 //! A cluster in memory with one node on this machine. Everything it makes is gone when it is dropped, also after a failure.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -136,7 +136,7 @@ impl Cluster {
         let mut config = NodeConfig::new(name, directory.path().join("node"));
         config.binaries = directory.path().join("bin");
         config.heartbeat = Duration::from_secs(1);
-        config.addresses = vec![IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7))];
+        config.addresses = vec![IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7)), IpAddr::V6(Ipv6Addr::LOCALHOST)];
         std::fs::create_dir_all(&config.binaries).unwrap();
         let mut cluster = Self {
             server,

@@ -1,8 +1,8 @@
 //! From creation to the last trace: running, status, restart of the node, deletion.
 
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
-use kube::api::{DeleteParams, WatchEvent, WatchParams};
+use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
+use kube::api::{Api, DeleteParams, WatchEvent, WatchParams};
 use serde_json::json;
 
 use crate::harness::{Cluster, shell};
@@ -88,6 +88,23 @@ async fn a_killed_node_takes_its_containers_up_again() {
     assert_eq!(status(&after).container_id, status(&pod).container_id);
     assert_eq!(status(&after).restart_count, 0);
     assert!(std::path::Path::new("/proc").join(before.trim()).exists());
+}
+
+#[tokio::test]
+async fn a_node_that_starts_again_keeps_all_of_its_addresses() {
+    let mut cluster = Cluster::start().await;
+    for pod in ["first", "second"] {
+        // Once a pod runs the node has registered itself.
+        cluster.run(pod, shell("true")).await;
+        cluster.until_phase(pod, "Succeeded").await;
+        let node = Api::<Node>::all(cluster.client()).get(&cluster.config.name).await.unwrap();
+        let addresses = node.status.unwrap().addresses.unwrap();
+        let addresses: Vec<_> = addresses.into_iter().map(|one| (one.type_, one.address)).collect();
+        let wanted = [("InternalIP", "192.0.2.7"), ("InternalIP", "::1"), ("Hostname", &cluster.config.name)];
+        assert_eq!(addresses, wanted.map(|(kind, address)| (kind.to_owned(), address.to_owned())), "{pod}");
+        cluster.kill_node().await;
+        cluster.start_node();
+    }
 }
 
 #[tokio::test]
