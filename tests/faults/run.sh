@@ -3,6 +3,7 @@
 # The local cluster in STATE must run, with the image ferrovirt.io/guest-kernel:test imported.
 # Three guests count on their serial ports. The node, the control plane, the supervisor and all at once are killed; after each, the objects
 # must be right again within 10 s and the same QEMU processes run. At the end, no guest's count has a gap.
+# Then the cluster is stopped as users do it: a machine that shall always run is powered off, and runs again after the next start.
 set -uo pipefail
 ferrovirt=$1 state=$2 kubectl=$3
 export KUBECONFIG=$state/kubeconfig
@@ -82,6 +83,22 @@ without_gap() { # every number follows the one before
   beats "$1" | awk 'NR > 1 && $1 != last + 1 { print "        a gap after beat " last; bad = 1 } { last = $1 } END { exit bad || NR < 20 }'
 }
 
+machine() { # such a guest as a machine that shall always run
+  printf '%s\n' 'apiVersion: kubevirt.io/v1' 'kind: VirtualMachine' 'metadata: {name: always}' 'spec:' '  runStrategy: Always' '  template:'
+  guest always | sed -n '/^spec:/,$s/^/    /p'
+}
+begins() { machine | k apply -f - >/dev/null && k wait vmi always --for condition=Ready --timeout 60s >/dev/null; }
+stops_and_starts() {
+  soon 20 begins || { echo "        the machine does not run"; return 1; }
+  local before
+  before=$(uid_of always)
+  "$ferrovirt" down --state "$state" >/dev/null || return 1
+  ! pgrep -f "guest=${namespace}_" >/dev/null || { echo "        a guest was left running"; return 1; }
+  "$ferrovirt" up --state "$state" >/dev/null || return 1
+  soon 60 k wait vmi always --for condition=Ready --timeout 10s || { echo "        the machine does not run again"; k get vm,vmi,pods; return 1; }
+  [ "$(uid_of always)" != "$before" ]
+}
+
 "$kubectl" create namespace "$namespace" >/dev/null || exit 1
 for name in "${names[@]}"; do guest "$name" | k apply -f - >/dev/null || exit 1; done
 for name in "${names[@]}"; do soon 120 counts "$name" 5 || { echo "$name does not count"; k describe vmi "$name"; exit 1; }; done
@@ -95,5 +112,6 @@ everything=("$(pid_in "$state/supervisor")" "$(pid_in "$state")")
 for node in "${nodes[@]}"; do everything+=("$(pid_in "$node")"); done
 check "all at once" survives everything "${everything[@]}"
 for name in "${names[@]}"; do check "$name counted without a gap" without_gap "$name"; done
+check "a machine that always runs is stopped and started with the cluster" stops_and_starts
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

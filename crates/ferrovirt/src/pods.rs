@@ -1,33 +1,87 @@
 //! The pods of the local cluster when it is to stop: guests are powered off, not cut off.
+//!
+//! Controllers go on meanwhile, and a machine that shall always run gets another pod for its guest at once. So the nodes are closed first:
+//! such a pod waits without a node until the next `up` opens them.
 
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, ListParams};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, ResourceExt};
+use serde_json::json;
 
 use crate::local::Home;
 
 /// What a pod may need beyond its own grace period.
 const MARGIN: Duration = Duration::from_secs(15);
+/// On a node that takes no pods because the cluster is being stopped. Not `unschedulable`, which is for whoever runs `kubectl cordon`.
+const STOPPING: &str = "ferrovirt.io/stopping";
 
 /// Deletes every pod and waits until the nodes have removed them.
 pub(crate) fn remove_all(home: &Home) -> anyhow::Result<()> {
+    with_client(home, async |client| {
+        set_closed(&client, true).await?;
+        remove(client).await
+    })
+}
+
+/// Lets nodes take pods again that an earlier stop has closed.
+pub(crate) fn admit(home: &Home) -> anyhow::Result<()> {
+    with_client(home, async |client| set_closed(&client, false).await)
+}
+
+fn with_client(home: &Home, work: impl AsyncFnOnce(Client) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let path = home.kubeconfig()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let options = KubeConfigOptions::default();
         let config = kube::Config::from_custom_kubeconfig(Kubeconfig::read_from(&path)?, &options).await?;
-        remove(Client::try_from(config)?).await
+        work(Client::try_from(config)?).await
     })
+}
+
+async fn set_closed(client: &Client, closed: bool) -> anyhow::Result<()> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    for name in nodes.list_metadata(&ListParams::default()).await?.items.iter().map(ResourceExt::name_any) {
+        // Others write to nodes too. The list of taints is replaced as a whole, so it has to be the newest one that is changed.
+        while !set_closed_once(&nodes, &name, closed).await? {}
+    }
+    Ok(())
+}
+
+/// `false`: the node has changed in between.
+async fn set_closed_once(nodes: &Api<Node>, name: &str, closed: bool) -> kube::Result<bool> {
+    let Some(node) = nodes.get_opt(name).await? else { return Ok(true) };
+    let before = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+    if before.iter().any(|taint| taint.key == STOPPING) == closed {
+        return Ok(true);
+    }
+    let patch = json!({
+        "metadata": {"resourceVersion": node.metadata.resource_version},
+        "spec": {"taints": with_closed(before, closed)},
+    });
+    match nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await {
+        Err(kube::Error::Api(status)) if status.is_conflict() => Ok(false),
+        other => other.map(|_| true),
+    }
+}
+
+fn with_closed(before: &[Taint], closed: bool) -> Vec<Taint> {
+    let mut taints: Vec<_> = before.iter().filter(|taint| taint.key != STOPPING).cloned().collect();
+    if closed {
+        taints.push(Taint { key: STOPPING.to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() });
+    }
+    taints
 }
 
 async fn remove(client: Client) -> anyhow::Result<()> {
     let all: Api<Pod> = Api::all(client.clone());
-    let pods = all.list(&ListParams::default()).await?.items;
+    // Those that no node has have nothing to power off, and are started after the next `up`.
+    let on_nodes = ListParams::default().fields("spec.nodeName!=");
+    let pods = all.list(&on_nodes).await?.items;
     if pods.is_empty() {
         return Ok(());
     }
@@ -42,7 +96,7 @@ async fn remove(client: Client) -> anyhow::Result<()> {
     deletions.await;
     let begin = Instant::now();
     loop {
-        let left = all.list_metadata(&ListParams::default()).await?.items;
+        let left = all.list_metadata(&on_nodes).await?.items;
         if left.is_empty() {
             return Ok(());
         }
@@ -51,5 +105,19 @@ async fn remove(client: Client) -> anyhow::Result<()> {
             bail!("these pods do not end: {}; nothing was stopped but the supervisor", names.join(", "));
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_mark_is_set_and_removed() {
+        let drain = Taint { key: "drain".to_owned(), effect: "NoExecute".to_owned(), ..Taint::default() };
+        let closed = with_closed(std::slice::from_ref(&drain), true);
+        assert_eq!(closed.iter().map(|taint| taint.key.as_str()).collect::<Vec<_>>(), ["drain", STOPPING]);
+        assert_eq!(with_closed(&closed, true), closed);
+        assert_eq!(with_closed(&closed, false), [drain]);
     }
 }

@@ -13,7 +13,7 @@ use anyhow::{Context, bail};
 
 use crate::control_plane::node_name;
 use crate::local::{Home, Process};
-use crate::requirements;
+use crate::{pods, requirements};
 
 /// How long a part may take to come up on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -126,7 +126,7 @@ fn start_supervised(args: &UpArgs, directory: &Path, nodes: u8, begin: Instant) 
         wait_for(&own, &name, &own.join("node.log"))?;
         say!("{name} is up after {:.1} s.", begin.elapsed().as_secs_f64());
     }
-    Ok(())
+    pods::admit(&args.home).context("cannot let the nodes take pods")
 }
 
 fn wait_for(directory: &Path, what: &str, log: &Path) -> anyhow::Result<Process> {
