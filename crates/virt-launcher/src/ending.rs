@@ -100,13 +100,21 @@ pub async fn wait(guest: &Guest) -> OffReason {
             break OffReason::Unknown;
         }
     };
-    // Nobody is asked about a guest that lives elsewhere, and a target that is told to end has said all that matters.
-    let is_told = deadlines.borrow().is_some();
-    if reason == OffReason::Migrated || is_told && has_never_run(guest.report().migration.as_ref()) {
+    // Nobody is asked about a guest that lives elsewhere.
+    if reason == OffReason::Migrated {
         return reason;
     }
-    if timeout(DONE_PATIENCE, guest.done.notified()).await.is_err() {
-        tracing::warn!("no handler took note of the guest's end");
+    // A target that is told to end, now or later, has said all that matters.
+    let is_dismissed = async {
+        let _ = deadlines.wait_for(Option::is_some).await;
+        if !has_never_run(guest.report().migration.as_ref()) {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        () = guest.done.notified() => {}
+        () = is_dismissed => {}
+        () = sleep(DONE_PATIENCE) => tracing::warn!("no handler took note of the guest's end"),
     }
     reason
 }
@@ -145,6 +153,8 @@ pub fn speak(words: &FinalWords) {
 
 #[cfg(test)]
 mod tests {
+    use ferrovirt_launcher_rpc::migration::Mode;
+
     use super::*;
     use crate::guest::for_tests;
 
@@ -168,6 +178,26 @@ mod tests {
         let start = Instant::now();
         assert_eq!(wait(&guest).await, OffReason::Failed);
         assert!(start.elapsed() >= Duration::from_secs(60));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_target_that_never_ran_its_guest_ends_when_it_is_told_to() {
+        let guest = for_tests();
+        guest.set_move(MigrationReport {
+            id: "a".to_owned(),
+            stage: Stage::Target(TargetStage::Never("the connection to the source was lost".to_owned())),
+            mode: Mode::default(),
+            progress: None,
+            doubt: None,
+        });
+        guest.change(Life::give_up);
+        let start = Instant::now();
+        let told = async {
+            sleep(Duration::from_secs(1)).await;
+            guest.ask_to_end(Duration::from_secs(3600));
+        };
+        tokio::join!(wait(&guest), told);
+        assert_eq!(start.elapsed(), Duration::from_secs(1));
     }
 
     #[tokio::test(start_paused = true)]
