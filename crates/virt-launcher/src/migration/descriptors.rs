@@ -5,20 +5,23 @@
 //!            link ──► one end of a pair ──────────────────► handler                 handler ──► one end of a pair ──► link
 //! ```
 
+use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ferrovirt_launcher_rpc::migration::{Channel, Connection};
 use ferrovirt_launcher_rpc::paths;
 use http::{Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::Notify;
 
 use crate::refusal::Refused;
 use crate::server::{Answer, empty};
@@ -30,19 +33,53 @@ pub const PROTOCOL: &str = "descriptor";
 pub type Outgoing = (Channel, OwnedFd);
 
 /// Connections that the handler has not taken yet, in the order in which they were made.
-#[derive(Debug)]
-pub struct Outbox(Mutex<mpsc::UnboundedReceiver<Outgoing>>);
+#[derive(Debug, Default)]
+pub struct Outbox {
+    waiting: Mutex<Waiting>,
+    news: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    connections: VecDeque<Outgoing>,
+    is_closed: bool,
+}
 
 impl Outbox {
-    /// Both ends of the queue. It ends with the sender: then the move is over.
-    pub fn new() -> (mpsc::UnboundedSender<Outgoing>, Self) {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        (sender, Self(Mutex::new(receiver)))
+    /// Adds one; when nobody wants it any more it is closed, and `false`.
+    pub fn put(&self, connection: Outgoing) -> bool {
+        let mut waiting = self.waiting.lock();
+        if !waiting.is_closed {
+            waiting.connections.push_back(connection);
+            self.news.notify_one();
+        }
+        !waiting.is_closed
+    }
+
+    /// Nobody wants connections any more: those that wait are closed, and so will be those that come.
+    pub fn close(&self) {
+        *self.waiting.lock() = Waiting { connections: VecDeque::new(), is_closed: true };
+        self.news.notify_waiters();
     }
 
     /// Waits for the next one; `None` when there will be none any more.
     pub async fn take(&self) -> Option<Outgoing> {
-        self.0.lock().await.recv().await
+        loop {
+            let news = self.news.notified();
+            {
+                let mut waiting = self.waiting.lock();
+                if let Some(connection) = waiting.connections.pop_front() {
+                    if !waiting.connections.is_empty() {
+                        self.news.notify_one();
+                    }
+                    return Some(connection);
+                }
+                if waiting.is_closed {
+                    return None;
+                }
+            }
+            news.await;
+        }
     }
 }
 
@@ -89,16 +126,13 @@ pub fn listen(channel: Channel) -> io::Result<UnixListener> {
     UnixListener::bind(socket(Side::Source, channel))
 }
 
-/// Hands what QEMU connects to the handler, until nobody wants it any more.
-pub async fn accept(listener: UnixListener, channel: Channel, outbox: mpsc::UnboundedSender<Outgoing>) {
+/// Hands what QEMU connects to the handler, or closes it when nobody wants it any more.
+pub async fn accept(listener: UnixListener, channel: Channel, outbox: Arc<Outbox>) {
     loop {
         let accepted = listener.accept().await.and_then(|(socket, _)| descriptor(socket));
         match accepted {
-            Ok(socket) => {
-                if outbox.send((channel, socket)).is_err() {
-                    return;
-                }
-            }
+            // One that is closed again tells QEMU more than one that cannot be made.
+            Ok(socket) => drop(outbox.put((channel, socket))),
             Err(error) => {
                 tracing::error!(%error, channel = channel.name(), "a connection of QEMU could not be accepted");
                 return;
@@ -200,15 +234,42 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connections_are_taken_in_order_until_the_move_is_over() {
-        let (sender, outbox) = Outbox::new();
+    async fn connections_are_taken_in_order() {
+        let outbox = Outbox::default();
         for channel in [Channel::Link, Channel::Memory] {
-            sender.send((channel, pair().unwrap().1)).unwrap();
+            assert!(outbox.put((channel, pair().unwrap().1)));
         }
-        drop(sender);
         assert_eq!(outbox.take().await.unwrap().0, Channel::Link);
         assert_eq!(outbox.take().await.unwrap().0, Channel::Memory);
+        let (next, ()) = tokio::join!(outbox.take(), async {
+            tokio::task::yield_now().await;
+            outbox.put((Channel::Disks, pair().unwrap().1));
+        });
+        assert_eq!(next.unwrap().0, Channel::Disks);
+    }
+
+    /// Whoever waits at the other end hears of it, whether a handler is there or not.
+    #[tokio::test]
+    async fn what_nobody_wants_is_closed() {
+        let outbox = Outbox::default();
+        let ((mut waits, early), (mut comes, late)) = (pair().unwrap(), pair().unwrap());
+        outbox.put((Channel::Memory, early));
+        outbox.close();
+        assert!(!outbox.put((Channel::Memory, late)));
+        for end in [&mut waits, &mut comes] {
+            assert_eq!(end.read(&mut [0]).await.unwrap(), 0);
+        }
         assert!(outbox.take().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_handler_that_waits_hears_that_nothing_comes() {
+        let outbox = Outbox::default();
+        let (taken, ()) = tokio::join!(outbox.take(), async {
+            tokio::task::yield_now().await;
+            outbox.close();
+        });
+        assert!(taken.is_none());
     }
 
     #[test]

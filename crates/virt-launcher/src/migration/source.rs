@@ -34,6 +34,9 @@ const LINK_PAUSE: Duration = Duration::from_secs(1);
 const ANSWER: Duration = Duration::from_secs(5);
 /// libvirt compresses memory on several connections from this version on.
 const COMPRESSION_SINCE: u64 = 9_001_000;
+/// QEMU can be told from this version on to stop sending on several connections while some of them are still being made. Before, it may wait
+/// for them for ever, and no later move can begin; or crash, and the guest with it.
+const PARALLEL_SINCE: u64 = 9_000_000;
 
 /// What the task hears.
 #[derive(Debug)]
@@ -73,7 +76,7 @@ impl Outgoing {
     /// Begins a move; it waits for the one before it to be tidied up.
     pub fn begin(guest: Arc<Guest>, request: SourceRequest, before: Option<Self>) -> Self {
         let (inbox, events) = mpsc::unbounded_channel();
-        let (connections, outbox) = Outbox::new();
+        let outbox = Arc::new(Outbox::default());
         let id = request.id.clone();
         let (machine, actions) = Source::begin();
         let driver = Driver {
@@ -81,7 +84,7 @@ impl Outgoing {
             request,
             machine,
             inbox: inbox.clone(),
-            connections,
+            outbox: outbox.clone(),
             link: None,
             links: 0,
             terms: None,
@@ -101,7 +104,7 @@ impl Outgoing {
             }
             driver.run(actions, events).await;
         });
-        Self { id, outbox: Arc::new(outbox), inbox, task }
+        Self { id, outbox, inbox, task }
     }
 
     /// Tells the machine something. A move that is over does not listen any more.
@@ -130,7 +133,7 @@ struct Driver {
     request: SourceRequest,
     machine: Source,
     inbox: UnboundedSender<Event>,
-    connections: UnboundedSender<descriptors::Outgoing>,
+    outbox: Arc<Outbox>,
     link: Option<Link>,
     links: u64,
     /// Set once libvirt has begun.
@@ -182,6 +185,7 @@ impl Driver {
             }
             self.act(actions).await;
         }
+        self.outbox.close();
         tracing::info!(id = self.request.id, stage = ?self.machine.stage(), "the move is over");
     }
 
@@ -295,7 +299,7 @@ impl Driver {
             Ok((ours, theirs)) => {
                 self.link = Some(Link::new(self.links, ours, self.inbox.clone()));
                 // Lines wait in the socket until the handlers have joined its other end with the target.
-                let _ = self.connections.send((Channel::Link, theirs));
+                self.outbox.put((Channel::Link, theirs));
                 self.tell_myself(SourceInput::Linked);
             }
             Err(error) => {
@@ -322,9 +326,10 @@ impl Driver {
         let xml = libvirt.xml(&domain).await.map_err(text)?;
         let description = Description::parse(&xml).map_err(|error| error.to_string())?;
         let disks = copied_disks(&description, &self.request.copied_volumes);
+        let qemu = libvirt.hypervisor_version().await.map_err(text)?;
+        self.request.options = bearable(self.request.options.clone(), qemu);
         let compression =
             self.request.options.compression && libvirt.libvirt_version().await.map_err(text)? >= COMPRESSION_SINCE;
-        let qemu = libvirt.hypervisor_version().await.map_err(text)?;
         self.is_live = !emulation::loses_changes(&xml, description.emulated, qemu);
         let (witnesses, unproven) = Witnesses::place(&description, &disks, &self.request.id);
         let mut terms = terms(&self.request.options, self.is_live, disks, compression, was_paused);
@@ -402,14 +407,15 @@ impl Driver {
         let channels = [Some(Channel::Memory), (!terms.disks.is_empty()).then_some(Channel::Disks)];
         for channel in channels.into_iter().flatten() {
             let listener = descriptors::listen(channel)?;
-            tasks.spawn(descriptors::accept(listener, channel, self.connections.clone()));
+            tasks.spawn(descriptors::accept(listener, channel, self.outbox.clone()));
         }
         self.copy = Some(tasks);
         Ok(())
     }
 
-    /// Asks libvirt to stop, until sending has ended.
+    /// Asks libvirt to stop, until sending has ended. QEMU may still be making connections: it hears at once that they lead nowhere.
     fn stop_copying(&mut self) {
+        self.outbox.close();
         let (guest, Some(tasks)) = (self.guest.clone(), &mut self.copy) else { return };
         tasks.spawn(async move {
             loop {
@@ -542,6 +548,14 @@ fn copied_disks(description: &Description, volumes: &[String]) -> Vec<String> {
     disks
 }
 
+/// What this QEMU can do without harm.
+fn bearable(wanted: Options, qemu: u64) -> Options {
+    if qemu >= PARALLEL_SINCE {
+        return wanted;
+    }
+    Options { parallel_connections: 0, compression: false, ..wanted }
+}
+
 fn terms(options: &Options, is_live: bool, disks: Vec<String>, compression: bool, was_paused: bool) -> Terms {
     // QEMU cannot fetch memory over several connections.
     let connections = if options.post_copy { 0 } else { options.parallel_connections };
@@ -603,6 +617,14 @@ mod tests {
         let parameters = more.parameters(&Options { bandwidth: 1, ..options });
         assert_eq!((parameters.bandwidth, parameters.connections), (1, 8));
         assert!(parameters.disks_uri.is_some() && plain.parameters(&Options::default()).disks_uri.is_none());
+    }
+
+    #[test]
+    fn an_older_qemu_sends_on_one_connection() {
+        let wanted = Options { parallel_connections: 8, compression: true, auto_converge: true, ..Options::default() };
+        assert_eq!(bearable(wanted.clone(), PARALLEL_SINCE), wanted);
+        let older = bearable(wanted.clone(), 7_002_022);
+        assert_eq!(older, Options { parallel_connections: 0, compression: false, ..wanted });
     }
 
     #[test]
