@@ -259,7 +259,7 @@ impl Recorder {
         match api.create(&PostParams::default(), &event).await {
             // Another replica, or this one before a restart, told it in the same window.
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                let before = api.get(name).await?.count.unwrap_or(1);
+                let before = touch(api, name, now).await?.count.unwrap_or(1);
                 let count = self.aggregator.lock().adopt(name, before);
                 raise(api, name, count, now).await
             }
@@ -280,6 +280,11 @@ impl Recorder {
             ..Event::default()
         }
     }
+}
+
+/// Says that it happened again; the answer has the event as it is. Who tells events may change them, and not always read them.
+async fn touch(api: &Api<Event>, name: &str, now: Timestamp) -> kube::Result<Event> {
+    api.patch(name, &PatchParams::default(), &Patch::Merge(json!({ "lastTimestamp": Time(now) }))).await
 }
 
 async fn raise(api: &Api<Event>, name: &str, count: i32, now: Timestamp) -> kube::Result<()> {

@@ -56,7 +56,8 @@ async fn repetitions_raise_the_count_of_one_object() {
     assert_eq!(told["source"]["component"], "virt-controller");
     assert_ne!(told["firstTimestamp"], told["lastTimestamp"]);
 
-    // A new process finds the same object.
+    // A new process finds the same object, without the right to read it.
+    api.disturb("GET", 1, Effect::Refuse(403, "Forbidden"));
     recorder(&api, clock).record(&reference(&pod()), &note).await.unwrap();
     assert_eq!(event(&api, &name)["count"], 22);
 

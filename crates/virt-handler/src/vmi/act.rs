@@ -44,7 +44,7 @@ impl Act<Guests> for Action {
                     && let Err(error) = guests.recorder.record(&reference(&*vmi), &note).await
                 {
                     // An event is a courtesy; the status says the same.
-                    tracing::warn!(%error, "cannot write an event");
+                    tracing::warn!(error = error.message(), "cannot write an event");
                 }
                 Ok(())
             }

@@ -131,7 +131,7 @@ impl World {
     /// Tells people; an event is a courtesy, the status says the same.
     pub(crate) async fn tell(&self, about: &VirtualMachineInstance, note: &Note) {
         if let Err(error) = self.recorder.record(&reference(about), note).await {
-            tracing::warn!(%error, "cannot write an event");
+            tracing::warn!(error = error.message(), "cannot write an event");
         }
     }
 }
