@@ -11,6 +11,7 @@
 //! A launcher gets at most one guest, and gives away that one.
 
 pub mod descriptors;
+mod leftovers;
 pub mod link;
 pub mod monitor;
 pub mod policy;

@@ -17,6 +17,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::sleep;
 
 use super::descriptors::{self, Outbox, Side};
+use super::leftovers;
 use super::link::{self, Heard, Link};
 use super::monitor::{self, Told};
 use super::policy::Policy;
@@ -339,6 +340,7 @@ impl Driver {
         } else {
             tracing::warn!(?unproven, "whether these volumes are shared is libvirt's judgement");
         }
+        leftovers::remove(&libvirt, &domain, &terms.disks).await;
         let (cookie, domain_xml) = libvirt
             .migrate_begin(&domain, &terms.parameters(&self.request.options), terms.flags)
             .await
