@@ -22,22 +22,6 @@ pub(crate) struct InProcess<'a> {
     pub(crate) server: &'a Arc<Server>,
 }
 
-impl InProcess<'_> {
-    /// Writes take the path of any client's, so that admission, field checks and dry runs are the same.
-    async fn write(&self, method: Method, path: &str, dry_run: bool, kind: &str, body: &Value) -> ApiResult<Value> {
-        let dry_run = if dry_run { "&dryRun=All" } else { "" };
-        let uri = format!("{path}?fieldManager={MANAGER}{dry_run}");
-        let body = Full::new(Bytes::from(body.to_string()));
-        let request = Request::builder().method(method).uri(uri).header(CONTENT_TYPE, kind);
-        let request = request.body(serve::erase(body)).map_err(ApiError::internal)?;
-        let answer = self.server.handle(request, &Peer::Trusted(UserInfo::apiserver())).await;
-        let ok = answer.status().is_success();
-        let body = answer.into_body().collect().await.map_err(ApiError::internal)?.to_bytes();
-        let value: Value = serde_json::from_slice(&body).map_err(ApiError::internal)?;
-        if ok { Ok(value) } else { Err(ApiError::verbatim(value)) }
-    }
-}
-
 impl Cluster for InProcess<'_> {
     fn get<'a>(&'a self, object: Object<'a>) -> BoxFuture<'a, ApiResult<Option<Value>>> {
         let (group, plural) = object.kind.resource();
@@ -58,31 +42,23 @@ impl Cluster for InProcess<'_> {
         })
     }
 
-    fn create<'a>(
+    /// Writes take the path of any client's, so that admission, field checks and dry runs are the same.
+    fn write<'a>(
         &'a self,
-        kind: Kind,
-        namespace: &'a str,
-        object: &'a Value,
-        dry_run: bool,
-    ) -> BoxFuture<'a, ApiResult<Value>> {
-        Box::pin(
-            async move { self.write(Method::POST, &kind.path(namespace)?, dry_run, "application/json", object).await },
-        )
-    }
-
-    fn patch<'a>(
-        &'a self,
-        object: Object<'a>,
-        subresource: &'a str,
-        operations: &'a [Value],
-        dry_run: bool,
+        method: Method,
+        uri: &'a str,
+        content_type: &'a str,
+        body: &'a Value,
     ) -> BoxFuture<'a, ApiResult<Value>> {
         Box::pin(async move {
-            let mut path = object.path()?;
-            if !subresource.is_empty() {
-                path = format!("{path}/{subresource}");
-            }
-            self.write(Method::PATCH, &path, dry_run, "application/json-patch+json", &operations.into()).await
+            let body = Full::new(Bytes::from(body.to_string()));
+            let request = Request::builder().method(method).uri(uri).header(CONTENT_TYPE, content_type);
+            let request = request.body(serve::erase(body)).map_err(ApiError::internal)?;
+            let answer = self.server.handle(request, &Peer::Trusted(UserInfo::apiserver())).await;
+            let ok = answer.status().is_success();
+            let body = answer.into_body().collect().await.map_err(ApiError::internal)?.to_bytes();
+            let value: Value = serde_json::from_slice(&body).map_err(ApiError::internal)?;
+            if ok { Ok(value) } else { Err(ApiError::verbatim(value)) }
         })
     }
 

@@ -20,7 +20,7 @@ use parking_lot::RwLock;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::{Cluster, Kind, MANAGER, Object};
+use super::{Cluster, Kind, Object};
 use crate::server::trust::Trust;
 
 /// Where the API server tells extension servers how to recognise it.
@@ -109,11 +109,6 @@ impl Kubernetes {
             other => ApiError::unavailable(format!("the API server cannot be reached: {other}")),
         })
     }
-
-    async fn write(&self, method: Method, path: &str, dry_run: bool, kind: &str, body: &Value) -> ApiResult<Value> {
-        let dry_run = if dry_run { "&dryRun=All" } else { "" };
-        self.send(method, &format!("{path}?fieldManager={MANAGER}{dry_run}"), kind, Some(body)).await
-    }
 }
 
 impl Watched {
@@ -159,32 +154,14 @@ impl Cluster for Kubernetes {
         })
     }
 
-    fn create<'a>(
+    fn write<'a>(
         &'a self,
-        kind: Kind,
-        namespace: &'a str,
-        object: &'a Value,
-        dry_run: bool,
+        method: Method,
+        uri: &'a str,
+        content_type: &'a str,
+        body: &'a Value,
     ) -> BoxFuture<'a, ApiResult<Value>> {
-        Box::pin(
-            async move { self.write(Method::POST, &kind.path(namespace)?, dry_run, "application/json", object).await },
-        )
-    }
-
-    fn patch<'a>(
-        &'a self,
-        object: Object<'a>,
-        subresource: &'a str,
-        operations: &'a [Value],
-        dry_run: bool,
-    ) -> BoxFuture<'a, ApiResult<Value>> {
-        Box::pin(async move {
-            let mut path = object.path()?;
-            if !subresource.is_empty() {
-                path = format!("{path}/{subresource}");
-            }
-            self.write(Method::PATCH, &path, dry_run, "application/json-patch+json", &operations.into()).await
-        })
+        Box::pin(self.send(method, uri, content_type, Some(body)))
     }
 
     fn decide<'a>(&'a self, user: &'a UserInfo, attributes: &'a Attributes) -> BoxFuture<'a, ApiResult<Decision>> {

@@ -15,7 +15,7 @@ use ferrovirt_apiserver::server::Server;
 use ferrovirt_apiserver::status::{ApiError, ApiResult};
 use ferrovirt_machinery::names;
 use futures::future::BoxFuture;
-use http::StatusCode;
+use http::{Method, StatusCode};
 use serde_json::Value;
 
 pub(crate) use in_process::InProcess;
@@ -104,6 +104,15 @@ pub trait Cluster: Send + Sync {
     /// The objects of a namespace that a label selector matches.
     fn list<'a>(&'a self, kind: Kind, namespace: &'a str, selector: &'a str) -> BoxFuture<'a, ApiResult<Vec<Value>>>;
 
+    /// Writes with virt-api's own rights to a path of the API; the answer is the object as it is then.
+    fn write<'a>(
+        &'a self,
+        method: Method,
+        uri: &'a str,
+        content_type: &'a str,
+        body: &'a Value,
+    ) -> BoxFuture<'a, ApiResult<Value>>;
+
     /// Creates an object, or only checks whether that would work.
     fn create<'a>(
         &'a self,
@@ -111,7 +120,12 @@ pub trait Cluster: Send + Sync {
         namespace: &'a str,
         object: &'a Value,
         dry_run: bool,
-    ) -> BoxFuture<'a, ApiResult<Value>>;
+    ) -> BoxFuture<'a, ApiResult<Value>> {
+        Box::pin(async move {
+            let uri = change(&kind.path(namespace)?, dry_run);
+            self.write(Method::POST, &uri, "application/json", object).await
+        })
+    }
 
     /// Runs a JSON patch on an object or its `status`, or only checks whether that would work.
     fn patch<'a>(
@@ -120,7 +134,16 @@ pub trait Cluster: Send + Sync {
         subresource: &'a str,
         operations: &'a [Value],
         dry_run: bool,
-    ) -> BoxFuture<'a, ApiResult<Value>>;
+    ) -> BoxFuture<'a, ApiResult<Value>> {
+        Box::pin(async move {
+            let mut path = object.path()?;
+            if !subresource.is_empty() {
+                path = format!("{path}/{subresource}");
+            }
+            let uri = change(&path, dry_run);
+            self.write(Method::PATCH, &uri, "application/json-patch+json", &operations.into()).await
+        })
+    }
 
     /// Whether somebody may do something.
     fn decide<'a>(&'a self, user: &'a UserInfo, attributes: &'a Attributes) -> BoxFuture<'a, ApiResult<Decision>>;
@@ -130,6 +153,12 @@ pub trait Cluster: Send + Sync {
 
     /// The namespace that the components are installed in.
     fn installation(&self) -> &str;
+}
+
+/// The URI of a change.
+fn change(path: &str, dry_run: bool) -> String {
+    let dry_run = if dry_run { "&dryRun=All" } else { "" };
+    format!("{path}?fieldManager={MANAGER}{dry_run}")
 }
 
 /// Whether a JSON patch failed because one of its `test`s did: somebody else was faster. The API server has one sentence for
