@@ -52,6 +52,13 @@ fn is_marked(pod: &Pod) -> bool {
     found == MARK
 }
 
+/// Of "QEMU emulator version 7.2.22 (Debian …)".
+fn qemu_major_version() -> u32 {
+    let said = std::process::Command::new("qemu-system-x86_64").arg("--version").output().unwrap().stdout;
+    let said = String::from_utf8(said).unwrap();
+    said.split("version ").nth(1).and_then(|version| version.split('.').next()).unwrap().parse().unwrap()
+}
+
 fn target_request(id: &str) -> TargetRequest {
     let disks = vec![DiskTask::RawImage { volume: "root".into(), path: paths::volume_image("root"), create: None }];
     TargetRequest { id: id.to_owned(), uid: UID.to_owned(), name: NAME.to_owned(), disks, dhcp: Vec::new() }
@@ -149,7 +156,9 @@ async fn a_guest_moves_there_and_back_with_its_disk() {
         assert_eq!(words.migration.unwrap().stage, Stage::Source(SourceStage::Over(Outcome::Moved)));
         assert!(between.taken().starts_with(&[Channel::Link, Channel::Disks]), "{:?}", between.taken());
         let for_memory = between.taken().iter().filter(|channel| **channel == Channel::Memory).count();
-        assert_eq!(for_memory, 1 + connections as usize);
+        // An older QEMU cannot be stopped safely while it makes several.
+        let several = if qemu_major_version() < 9 { 0 } else { connections as usize };
+        assert_eq!(for_memory, 1 + several);
         assert!(is_marked(&there));
         let mut console = there.stream("console").await;
         assert_eq!(there.ask(&mut console, b'n').await, letter);
@@ -181,6 +190,10 @@ async fn a_move_that_is_called_off_leaves_the_guest_where_it_was() {
     assert_eq!(at_source(&here.get::<DomainReport>("domain").await), Some(&stayed));
     let there = target("third").await;
     let _between = Between::join(&here, &there, "third");
+    // A libvirt that is killed at the wrong moment leaves such a thing in QEMU.
+    let left =
+        r#"{"execute": "blockdev-add", "arguments": {"driver": "null-co", "node-name": "migration-sda-storage"}}"#;
+    here.virsh(&["qemu-monitor-command", NAME, left]);
     begin(&here, "third", Options::default()).await;
     assert_eq!(here.end().await.0, 0);
     runs_on(&there, b'C').await;
