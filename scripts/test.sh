@@ -102,8 +102,8 @@ rust_tests() {
     cargo test --locked --workspace --no-fail-fast
   fi
 }
-# With the tests, although only programs are wanted: cargo would choose other features for the dependencies, and build them again.
-build() { cargo build --locked --workspace --bins --tests; }
+# With one of the tests, although only programs are wanted: cargo would choose other features for the dependencies, and build them again.
+build() { cargo build --locked --workspace --bins --test chart; }
 api_suite() { "$target/api-suite" --kubeconfig "$1"; }
 # The cluster of the suites of guests, machines and moves.
 kubeconfig=$work/cluster/kubeconfig
