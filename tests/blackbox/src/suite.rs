@@ -17,6 +17,8 @@ use crate::scene::Scene;
 pub enum Need {
     /// The default storage class makes volumes in block mode.
     BlockClaims,
+    /// Pods have addresses of both families.
+    Ipv6,
 }
 
 /// What every suite can be told.
@@ -25,7 +27,7 @@ pub struct Arguments {
     /// The cluster, as its admin.
     #[arg(long, env = "KUBECONFIG")]
     pub kubeconfig: PathBuf,
-    /// Only cases whose `area/name` contains one of these.
+    /// Only cases whose `area/name` contains one of these; how many are left out is said at the end.
     #[arg(long)]
     pub filter: Vec<String>,
     /// What the cluster does not have: cases that need it are skipped, and listed.
@@ -91,7 +93,7 @@ impl<S> Case<S> {
 pub async fn run<S>(arguments: &Arguments, cases: Vec<Case<S>>, surroundings: impl Fn(Scene) -> S) -> Result<ExitCode> {
     let chosen =
         |case: &Case<S>| arguments.filter.is_empty() || arguments.filter.iter().any(|part| case.name.contains(part));
-    let cases: Vec<Case<S>> = cases.into_iter().filter(chosen).collect();
+    let (cases, left_out): (Vec<_>, Vec<_>) = cases.into_iter().partition(chosen);
     if arguments.list {
         cases.iter().for_each(|case| println!("{:<32} {}", case.name, case.about));
         return Ok(ExitCode::SUCCESS);
@@ -113,8 +115,9 @@ pub async fn run<S>(arguments: &Arguments, cases: Vec<Case<S>>, surroundings: im
             if ok { passed += 1 } else { failed += 1 }
         }
     }
-    let skipped = if skipped.is_empty() { String::new() } else { format!(", {} skipped", skipped.len()) };
-    println!("{passed} passed, {failed} failed{skipped}");
+    let besides = |count: usize, what: &str| if count == 0 { String::new() } else { format!(", {count} {what}") };
+    let (skipped, left_out) = (besides(skipped.len(), "skipped"), besides(left_out.len(), "left out"));
+    println!("{passed} passed, {failed} failed{skipped}{left_out}");
     Ok(if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

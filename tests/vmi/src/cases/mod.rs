@@ -44,7 +44,7 @@ pub(crate) fn all() -> Vec<Case> {
             "DHCP, and traffic between guest, node and another guest, with bridge."
         ),
         case!("network/ports", network::ports, "Only the named ports of a masqueraded guest can be reached."),
-        case!("network/ipv6", network::ipv6, "DHCPv6, and traffic over IPv6, with masquerade."),
+        case!("network/ipv6", network::ipv6, "DHCPv6, and traffic over IPv6, with masquerade.").needing(Need::Ipv6),
         case!(
             "volumes/ephemeral",
             volumes::ephemeral_disks,
