@@ -173,11 +173,11 @@ kubernetes() {
   phase "build the images" kubernetes_images || return
   if phase "start Kubernetes" in_kubernetes up && phase "import the images" in_kubernetes import "$work"/images/*.tar; then
     if phase "install" installation install; then
-      # Its storage class makes directories.
-      phase "guests on Kubernetes" vmi_suite --without block-claims
+      # Its storage class makes directories, and its pods have addresses of one family.
+      phase "guests on Kubernetes" vmi_suite --without block-claims --without ipv6
       phase "machines on Kubernetes" vm_suite "$target/virtctl"
       phase "live migration on Kubernetes" migration_suite
-      phase "guests survive kill -9" tests/kubernetes/faults.sh "$kubernetes_state" "$target/virtctl"
+      phase "guests survive kill -9 and an update" tests/kubernetes/faults.sh "$kubernetes_state" "$target/ferrovirt" "$target/virtctl"
       phase "remove" installation remove
     fi
   fi

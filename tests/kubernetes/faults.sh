@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
-# Guests outlive what runs them: faults.sh STATE VIRTCTL
+# Guests outlive what runs them: faults.sh STATE FERROVIRT VIRTCTL
 # The cluster of cluster.sh in STATE must run, with Ferrovirt installed and the image ferrovirt.io/guest-kernel:test imported.
-# Guests on both nodes count on their serial ports. Kubelets, containerd, the API server and every pod of Ferrovirt are killed; after each, the
-# objects must be right again and the same QEMU processes run. At the end, no guest's count has a gap.
+# Guests on both nodes count on their serial ports. Kubelets, containerd, the API server and every pod of Ferrovirt are killed, and Ferrovirt is
+# updated; after each, the objects must be right again and the same QEMU processes run. At the end, no guest's count has a gap.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 bin=${FERROVIRT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ferrovirt}/reference/bin
-[ $# = 2 ] || { sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-state=$1 virtctl=$2
+[ $# = 3 ] || { sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+state=$1 ferrovirt=$2 virtctl=$3
 export KUBECONFIG=$state/admin.kubeconfig
 names=(one two) passed=0 failed=0
 namespace=faults-$$
 # For a component to start, see what is there and say so.
 patience=90
 
-k() { "$bin/kubectl" --cache-dir "$state/kubectl" --namespace "$namespace" "$@"; }
+kubectl() { "$bin/kubectl" --cache-dir "$state/kubectl" "$@"; }
+k() { kubectl --namespace "$namespace" "$@"; }
 cluster() { "$here/cluster.sh" --state "$state" "$@"; }
 check() { # check WHAT COMMAND…
   local what=$1
@@ -85,6 +86,21 @@ restart() { # restart NODE PROGRAM, or PROGRAM
   cluster kill "$@" && sleep 5 && cluster start "$@"
 }
 replace() { k -n kubevirt delete pods -l "kubevirt.io in ($1)" --wait=true; }
+# To the same programs under another name: every component is replaced, the agents on the nodes first.
+update() {
+  local version node image
+  version=$("$ferrovirt" --version | cut -d' ' -f2)
+  for node in node1 node2; do
+    for image in control-plane launcher; do
+      cluster enter $node "$bin/ctr" --namespace k8s.io images tag --force "ferrovirt.io/$image:$version" "ferrovirt.io/$image:next" || return
+    done
+  done
+  "$ferrovirt" manifests --tag next | kubectl apply -f - && soon 300 updated
+}
+updated() { # the object says so, and no component is of another version
+  [ "$(k -n kubevirt get kubevirt kubevirt -o jsonpath='{.status.observedKubeVirtVersion} {.status.conditions[?(@.type=="Progressing")].status}')" = "next False" ] \
+    && ! k -n kubevirt get pods -o jsonpath='{range .items[*]}{.spec.containers[0].image}{"\n"}{end}' | grep -v ':next$'
+}
 without_gap() { # every number follows the one before
   beats "$1" | awk 'NR > 1 && $1 != last + 1 { print "        a gap after beat " last; bad = 1 } { last = $1 } END { exit bad || NR < 20 }'
 }
@@ -101,6 +117,7 @@ done
 check "kube-apiserver is killed, and started" survives restart kube-apiserver
 check "virt-handler is deleted on all nodes" survives replace virt-handler
 check "the whole control plane is deleted" survives replace virt-api,virt-controller,virt-operator
+check "Ferrovirt is updated" survives update
 for name in "${names[@]}"; do check "$name counted without a gap" without_gap "$name"; done
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]
