@@ -130,17 +130,26 @@ macro_rules! object {
 
         impl ::serde::Serialize for $name {
             fn serialize<S: ::serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                use ::serde::ser::SerializeStruct as _;
-                let fields = if self.status.is_some() { 5 } else { 4 };
-                let mut object = serializer.serialize_struct(stringify!($name), fields)?;
-                object.serialize_field("apiVersion", <Self as ::k8s_openapi::Resource>::API_VERSION)?;
-                object.serialize_field("kind", <Self as ::k8s_openapi::Resource>::KIND)?;
-                object.serialize_field("metadata", &self.metadata)?;
-                object.serialize_field("spec", &self.spec)?;
-                if let Some(status) = &self.status {
-                    object.serialize_field("status", status)?;
+                #[derive(::serde::Serialize)]
+                #[serde(rename_all = "camelCase", rename = $singular)]
+                struct Wire<'object> {
+                    api_version: &'static str,
+                    kind: &'static str,
+                    metadata: &'object ::k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+                    spec: &'object $spec,
+                    #[serde(skip_serializing_if = "Option::is_none")]
+                    status: Option<&'object $status>,
                 }
-                object.end()
+                $crate::wire::write(
+                    &Wire {
+                        api_version: <Self as ::k8s_openapi::Resource>::API_VERSION,
+                        kind: <Self as ::k8s_openapi::Resource>::KIND,
+                        metadata: &self.metadata,
+                        spec: &self.spec,
+                        status: self.status.as_ref(),
+                    },
+                    serializer,
+                )
             }
         }
 
@@ -158,7 +167,7 @@ macro_rules! object {
                     spec: $spec,
                     status: Option<$status>,
                 }
-                let Wire { metadata, spec, status, .. } = ::serde::Deserialize::deserialize(deserializer)?;
+                let Wire { metadata, spec, status, .. } = $crate::wire::read(deserializer)?;
                 Ok(Self { metadata, spec, status })
             }
         }
