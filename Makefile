@@ -9,7 +9,7 @@ MAKEFLAGS += --no-print-directory
 export PATH := $(PATH):$(if $(CARGO_HOME),$(CARGO_HOME),$(HOME)/.cargo)/bin
 
 FERROVIRT := target/release/ferrovirt
-FUZZ_SECONDS := 60
+FUZZ_SECONDS ?= 60
 
 .PHONY: help run stop build images test test-unit test-api test-kubectl test-guests test-moves test-kubernetes reference-up reference-down kube-up kube-down fuzz lint fmt clean
 
