@@ -16,19 +16,41 @@ pub const LAUNCHER_SOCKET: &str = "launcher-sock";
 pub const EPHEMERAL: &str = "/var/run/kubevirt-ephemeral-disks";
 /// libvirt's configuration, sockets, cache and logs.
 pub const LIBVIRT: &str = "/var/run/libvirt";
-/// Mount points of image volumes.
+/// Mount points of container disks and of the kernel boot image: of image volumes, or of what virt-handler mounts there.
 pub const IMAGES: &str = "/var/run/kubevirt-image-volume";
+/// The emptyDir with one socket for each image that a sidecar holds. The launcher does not see it.
+pub const HOLDERS_VOLUME: &str = "container-disks";
+/// Where sidecars see [`HOLDERS_VOLUME`]. Images are free to have anything at well-known places.
+pub const HOLDERS: &str = "/ferrovirt/container-disks";
 /// Where the service account's token is mounted.
 pub const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
+/// The name that the image of the container disk which is volume number `index` of the VMI has in the pod.
+pub fn container_disk_slot(index: usize) -> String {
+    format!("disk_{index}")
+}
+
+/// The name that the kernel boot image has in the pod.
+pub const KERNEL_BOOT_SLOT: &str = "kernel-boot";
+
+/// The mount point of an image.
+pub fn image(slot: &str) -> String {
+    format!("{IMAGES}/{slot}")
+}
+
+/// The socket in [`HOLDERS`] of the sidecar that holds an image.
+pub fn holder_socket(slot: &str) -> String {
+    format!("{slot}.sock")
+}
+
 /// The mount point of the container disk that is volume number `index` of the VMI.
 pub fn container_disk(index: usize) -> String {
-    format!("{IMAGES}/disk_{index}")
+    image(&container_disk_slot(index))
 }
 
 /// The mount point of the kernel boot image.
 pub fn kernel_boot() -> String {
-    format!("{IMAGES}/kernel-boot")
+    image(KERNEL_BOOT_SLOT)
 }
 
 /// The mount point of a claim with a file system, and of a host disk's directory.

@@ -23,11 +23,10 @@ pub(crate) fn compute(
     resources: ResourceRequirements,
     volumes: &PodVolumes,
 ) -> Container {
-    let pull_policy = config.cluster.image_pull_policy.unwrap_or(PullPolicy::IfNotPresent);
     Container {
         name: COMPUTE.to_owned(),
         image: Some(config.image.clone()),
-        image_pull_policy: Some(pull_policy.as_str().to_owned()),
+        image_pull_policy: Some(pull_policy(config)),
         command: Some(command(vmi)),
         ports: some(ports(vmi)),
         resources: Some(resources),
@@ -39,6 +38,11 @@ pub(crate) fn compute(
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         ..Container::default()
     }
+}
+
+/// When the launcher's image is pulled.
+pub(crate) fn pull_policy(config: &LauncherConfig) -> String {
+    config.cluster.image_pull_policy.unwrap_or(PullPolicy::IfNotPresent).as_str().to_owned()
 }
 
 fn command(vmi: &VirtualMachineInstance) -> Vec<String> {

@@ -10,6 +10,7 @@
 //! | `metadata` | labels, annotations, owner |
 //! | `container` | the `compute` container: command, ports, security, probes |
 //! | `volumes` | directories of the launcher, images, claims, secrets |
+//! | `images` | the images that the guest takes files from, and the sidecars that hold them where there are no image volumes |
 //! | `resources` | CPU, memory, huge pages, devices |
 //! | [`overhead`] | what the processes around the guest need, with the derivation of each figure |
 //! | `placement` | node selector, affinity |
@@ -23,6 +24,7 @@
 //! paused guest shows in the guest's own `Ready` and `Paused` conditions only.
 
 mod container;
+mod images;
 mod metadata;
 pub mod names;
 pub mod overhead;
@@ -42,6 +44,7 @@ use k8s_openapi::api::core::v1::{
     LocalObjectReference, Pod, PodSecurityContext, PodSpec, ResourceRequirements, SELinuxOptions, SeccompProfile,
 };
 
+pub use images::image_slots;
 pub use names::{hostname, pod_name, target_pod_name};
 pub use overhead::memory_overhead;
 pub use resources::{guest_memory, vcpus};
@@ -69,6 +72,16 @@ pub enum Acceleration {
     Emulation,
 }
 
+/// How the files of container disks and kernel boot images get into the pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ContainerDisks {
+    /// As volumes, by the kubelet.
+    #[default]
+    ImageVolumes,
+    /// As the roots of containers, which virt-handler mounts where the volumes would be. Any cluster can do that.
+    Sidecars,
+}
+
 /// What a pod depends on besides its guest.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LauncherConfig {
@@ -80,6 +93,8 @@ pub struct LauncherConfig {
     pub acceleration: Acceleration,
     /// How each claim of the guest is used; one that is not listed has a file system.
     pub claims: BTreeMap<String, VolumeMode>,
+    /// How images get into the pod.
+    pub container_disks: ContainerDisks,
 }
 
 impl LauncherConfig {
@@ -109,8 +124,10 @@ fn spec(
     volumes: volumes::PodVolumes,
 ) -> PodSpec {
     let spec = &vmi.spec;
+    let sidecars = images::init_containers(vmi, config, &resources);
     let container = container::compute(vmi, config, resources, &volumes);
     PodSpec {
+        init_containers: some(sidecars),
         containers: vec![container],
         volumes: Some(volumes.volumes),
         image_pull_secrets: some(volumes.pull_secrets.into_iter().map(|name| LocalObjectReference { name }).collect()),

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 
 use ferrovirt_api::names::{annotations, conditions, labels};
 use ferrovirt_api::{VirtualMachineInstance, VirtualMachineInstanceMigration};
+use ferrovirt_launcher_rpc::paths;
 use k8s_openapi::api::core::v1::{Affinity, Pod, PodAffinityTerm, PodAntiAffinity, PodReadinessGate};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
+use crate::images::{self, GuestImage};
 use crate::{LauncherConfig, Unsupported, launcher_pod, names, placement};
 
 /// What "another node" means.
@@ -37,7 +39,7 @@ pub fn target_pod(
     pod.metadata.labels.get_or_insert_default().insert(labels::MIGRATION_JOB.to_owned(), uid);
     let name = migration.name.clone().unwrap_or_default();
     pod.metadata.annotations.get_or_insert_default().insert(annotations::MIGRATION_JOB_NAME.to_owned(), name);
-    pin_images(&mut pod, movement.source);
+    pin_images(&mut pod, vmi, movement.source);
     let spec = pod.spec.get_or_insert_default();
     // Its container is ready long before the guest is in it.
     let gate = PodReadinessGate { condition_type: conditions::POD_UNPAUSED.to_owned() };
@@ -98,21 +100,40 @@ fn processor_selector(
     keys.into_iter().map(|key| (key, "true".to_owned())).collect()
 }
 
-/// A tag may mean another image by now. The source's node says which one it took, in the status of the mount; an image that has no
-/// digest in a registry (one that was loaded by hand) cannot be named any better than the guest does.
-fn pin_images(pod: &mut Pod, source: &Pod) {
-    let statuses = source.status.as_ref().and_then(|status| status.container_statuses.as_ref());
-    let mounts = statuses.into_iter().flatten().filter_map(|container| container.volume_mounts.as_ref()).flatten();
-    let taken: BTreeMap<&str, &str> = mounts
-        .filter_map(|mount| {
-            let image = mount.volume_status.as_ref()?.image.as_ref()?;
-            Some((mount.name.as_str(), image.image_ref.as_str()))
-        })
-        .filter(|(_, reference)| reference.contains("@sha256:"))
-        .collect();
-    for volume in pod.spec.iter_mut().flat_map(|spec| spec.volumes.iter_mut().flatten()) {
-        if let (Some(image), Some(reference)) = (&mut volume.image, taken.get(volume.name.as_str())) {
-            image.reference = Some((*reference).to_owned());
+/// A tag may mean another image by now. The source's node says which one it took, in the status of the mount or of the sidecar; an image that
+/// has no digest in a registry (one that was loaded by hand) cannot be named any better than the guest does.
+fn pin_images(pod: &mut Pod, vmi: &VirtualMachineInstance, source: &Pod) {
+    let images = images::of(vmi);
+    let taken = taken_images(&images, source);
+    let Some(spec) = &mut pod.spec else { return };
+    for image in &images {
+        let Some(reference) = taken.get(image.slot.as_str()) else { continue };
+        let path = paths::image(&image.slot);
+        let mounts = spec.containers.iter().flat_map(|container| container.volume_mounts.iter().flatten());
+        let volume = mounts.into_iter().find(|mount| mount.mount_path == path).map(|mount| mount.name.clone());
+        let volumes = spec.volumes.iter_mut().flatten().filter(|found| Some(&found.name) == volume.as_ref());
+        for source in volumes.filter_map(|volume| volume.image.as_mut()) {
+            source.reference = Some(reference.clone());
+        }
+        let sidecars = spec.init_containers.iter_mut().flatten();
+        for sidecar in sidecars.filter(|sidecar| sidecar.name == image.container) {
+            sidecar.image = Some(reference.clone());
         }
     }
+}
+
+/// The images that the source took, by their names in the pod, whichever way they came into it.
+fn taken_images<'a>(images: &'a [GuestImage<'_>], source: &Pod) -> BTreeMap<&'a str, String> {
+    let status = source.status.clone().unwrap_or_default();
+    let mounts = status.container_statuses.iter().flatten().filter_map(|container| container.volume_mounts.as_ref());
+    let mounts = mounts.flatten().filter_map(|mount| {
+        let reference = mount.volume_status.as_ref()?.image.as_ref()?.image_ref.clone();
+        let slot = images.iter().find(|image| paths::image(&image.slot) == mount.mount_path)?;
+        Some((slot.slot.as_str(), reference))
+    });
+    let sidecars = status.init_container_statuses.iter().flatten().filter_map(|container| {
+        let slot = images.iter().find(|image| image.container == container.name)?;
+        Some((slot.slot.as_str(), container.image_id.clone()))
+    });
+    mounts.chain(sidecars).filter(|(_, reference)| reference.contains("@sha256:")).collect()
 }

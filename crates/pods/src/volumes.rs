@@ -1,7 +1,7 @@
 //! Volumes of the pod and where its container sees them.
 
 use ferrovirt_api::VirtualMachineInstance;
-use ferrovirt_api::meta::{PullPolicy, VolumeMode};
+use ferrovirt_api::meta::VolumeMode;
 use ferrovirt_api::vmi::{AccessCredential, HostDisk, HostDiskType, Volume as GuestVolume};
 use ferrovirt_launcher_rpc::paths;
 use k8s_openapi::api::core::v1::{
@@ -9,7 +9,8 @@ use k8s_openapi::api::core::v1::{
     LocalObjectReference, PersistentVolumeClaimVolumeSource, SecretVolumeSource, Volume, VolumeDevice, VolumeMount,
 };
 
-use crate::{LauncherConfig, Unsupported};
+use crate::images::{self, GuestImage};
+use crate::{ContainerDisks, LauncherConfig, Unsupported};
 
 /// Directories that every launcher has.
 const DIRECTORIES: [(&str, &str); 5] = [
@@ -21,8 +22,10 @@ const DIRECTORIES: [(&str, &str); 5] = [
 ];
 /// Where huge pages are mounted.
 const HUGEPAGES: &str = "/dev/hugepages";
-/// Kubernetes' limit for a volume's name.
+/// Kubernetes' limit for the name of a volume or a container.
 const LONGEST_NAME: usize = 63;
+/// An emptyDir that nobody can write to: where virt-handler mounts what sidecars hold.
+const MOUNT_POINTS: &str = "container-disk-mounts";
 
 /// What the volumes of a guest come to.
 #[derive(Debug, Default)]
@@ -69,14 +72,25 @@ pub(crate) fn of(vmi: &VirtualMachineInstance, config: &LauncherConfig) -> Resul
     for (name, path) in DIRECTORIES {
         pod.mount(name, path, false, empty_dir(None));
     }
+    let images = images::of(vmi);
+    if config.container_disks == ContainerDisks::Sidecars && !images.is_empty() {
+        for name in [paths::HOLDERS_VOLUME, images::PROGRAM_VOLUME, MOUNT_POINTS] {
+            pod.add(name, empty_dir(None));
+        }
+    }
     for (index, volume) in vmi.spec.volumes.iter().enumerate() {
-        pod.add_guest_volume(index, volume, config)?;
+        match images.iter().find(|image| image.slot == paths::container_disk_slot(index)) {
+            Some(image) => pod.add_image(image, config),
+            None => pod.add_guest_volume(index, volume, config)?,
+        }
     }
     if let Some(memory) = vmi.spec.domain.memory.as_ref().and_then(|memory| memory.hugepages.as_ref()) {
         let medium = format!("HugePages-{}", memory.page_size.as_deref().unwrap_or("2Mi"));
         pod.mount("hugepages", HUGEPAGES, false, empty_dir(Some(medium)));
     }
-    pod.add_kernel_boot(vmi);
+    if let Some(image) = images.iter().find(|image| image.slot == paths::KERNEL_BOOT_SLOT) {
+        pod.add_image(image, config);
+    }
     for (index, credential) in vmi.spec.access_credentials.iter().enumerate() {
         if let Some(secret) = credential_secret(credential) {
             let path = paths::access_credential(index);
@@ -96,10 +110,6 @@ impl PodVolumes {
         let name = &volume.name;
         if let Some(claim) = claim_of(volume) {
             self.add_claim(name, &claim, config);
-        } else if let Some(disk) = &volume.container_disk {
-            let source = image(&disk.image, disk.image_pull_policy);
-            self.mount(name, &paths::container_disk(index), true, source);
-            self.pull_with(disk.image_pull_secret.as_ref());
         } else if let Some(disk) = &volume.host_disk {
             self.mount(name, &paths::volume_directory(name), false, host_directory(index, disk)?);
         } else if let Some(seed) = &volume.cloud_init_no_cloud {
@@ -142,17 +152,16 @@ impl PodVolumes {
         }
     }
 
-    fn add_kernel_boot(&mut self, vmi: &VirtualMachineInstance) {
-        let boot = vmi.spec.domain.firmware.as_ref().and_then(|firmware| firmware.kernel_boot.as_ref());
-        if let Some(container) = boot.and_then(|boot| boot.container.as_ref()) {
-            let source = image(&container.image, container.image_pull_policy);
-            self.mount("kernel-boot", &paths::kernel_boot(), true, source);
-            self.pull_with(container.image_pull_secret.as_ref());
+    fn add_image(&mut self, image: &GuestImage<'_>, config: &LauncherConfig) {
+        let path = paths::image(&image.slot);
+        match config.container_disks {
+            ContainerDisks::ImageVolumes => self.mount(image.volume, &path, true, image_source(image)),
+            ContainerDisks::Sidecars => {
+                let (name, read_only) = (MOUNT_POINTS.to_owned(), Some(true));
+                self.mounts.push(VolumeMount { name, mount_path: path, read_only, ..VolumeMount::default() });
+            }
         }
-    }
-
-    fn pull_with(&mut self, secret: Option<&String>) {
-        if let Some(secret) = secret.filter(|secret| !self.pull_secrets.contains(secret)) {
+        if let Some(secret) = image.pull_secret.filter(|secret| !self.pull_secrets.contains(secret)) {
             self.pull_secrets.push(secret.clone());
         }
     }
@@ -163,21 +172,26 @@ impl PodVolumes {
         self.mounts.push(VolumeMount { name, mount_path: path.to_owned(), read_only, ..VolumeMount::default() });
     }
 
-    /// Adds a volume and returns its name: the wanted one, changed when it is taken (a guest may call a disk `sockets`) or too
-    /// long.
+    /// Adds a volume and returns its name: the wanted one, unless it is taken; a guest may call a disk `sockets`.
     fn add(&mut self, wanted: &str, source: Volume) -> String {
-        let is_free = |name: &str| self.volumes.iter().all(|volume| volume.name != name);
-        let mut name: String = wanted.chars().take(LONGEST_NAME).collect();
-        let mut attempt = 0;
-        while !is_free(&name) {
-            attempt += 1;
-            let suffix = format!("-{attempt}");
-            let head: String = wanted.chars().take(LONGEST_NAME - suffix.len()).collect();
-            name = head + &suffix;
-        }
+        let name = free_name(wanted, |name| self.volumes.iter().all(|volume| volume.name != name));
         self.volumes.push(Volume { name: name.clone(), ..source });
         name
     }
+}
+
+/// The wanted name, changed when it is taken or too long.
+pub(crate) fn free_name(wanted: &str, is_free: impl Fn(&str) -> bool) -> String {
+    // A name may not end with a dash.
+    let head = |room: usize| wanted.chars().take(room).collect::<String>().trim_end_matches('-').to_owned();
+    let mut name = head(LONGEST_NAME);
+    let mut attempt = 0;
+    while !is_free(&name) {
+        attempt += 1;
+        let suffix = format!("-{attempt}");
+        name = head(LONGEST_NAME - suffix.len()) + &suffix;
+    }
+    name
 }
 
 /// Volumes whose entries become files of a medium.
@@ -211,9 +225,9 @@ fn empty_dir(medium: Option<String>) -> Volume {
     Volume { empty_dir: Some(empty_dir), ..Volume::default() }
 }
 
-fn image(reference: &str, policy: Option<PullPolicy>) -> Volume {
-    let pull_policy = policy.map(|policy| policy.as_str().to_owned());
-    let image = ImageVolumeSource { reference: Some(reference.to_owned()), pull_policy };
+fn image_source(image: &GuestImage<'_>) -> Volume {
+    let reference = Some(image.reference.to_owned());
+    let image = ImageVolumeSource { reference, pull_policy: image.pull_policy.clone() };
     Volume { image: Some(image), ..Volume::default() }
 }
 

@@ -5,7 +5,7 @@
 
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::meta::VolumeMode;
-use ferrovirt_pods::{Acceleration, LauncherConfig, Move, launcher_pod, target_pod};
+use ferrovirt_pods::{Acceleration, ContainerDisks, LauncherConfig, Move, launcher_pod, target_pod};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -283,9 +283,13 @@ fn movement(selector: Value) -> ferrovirt_api::VirtualMachineInstanceMigration {
 }
 
 fn target(spec: Value, source: &Pod, node: Value, selector: Value) -> Pod {
+    target_with(&config(), spec, source, node, selector)
+}
+
+fn target_with(config: &LauncherConfig, spec: Value, source: &Pod, node: Value, selector: Value) -> Pod {
     let (migration, node) = (movement(selector), serde_json::from_value(node).unwrap());
     let movement = Move { migration: &migration, source, source_node: &node };
-    target_pod(&guest(spec), &config(), &movement).unwrap()
+    target_pod(&guest(spec), config, &movement).unwrap()
 }
 
 #[test]
@@ -344,26 +348,131 @@ fn a_target_has_the_processor_that_the_guest_knows() {
     assert_eq!(keys(&made), ["cpu-model.node.kubevirt.io/Haswell", "cpu-vendor.node.kubevirt.io/Intel"]);
 }
 
-#[test]
-fn a_target_has_the_images_that_the_source_took() {
-    let spec = json!({"domain": small(json!({})), "volumes": [
+const DIGEST: &str = "registry.example/disk@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+
+fn two_disks() -> Value {
+    json!({"domain": small(json!({})), "volumes": [
         {"name": "root", "containerDisk": {"image": "registry.example/disk:1"}},
         {"name": "tools", "containerDisk": {"image": "registry.example/tools:1"}},
-    ]});
-    let mut source = launcher_pod(&guest(spec.clone()), &config()).unwrap();
-    let digest = format!("registry.example/disk@sha256:{}", "a".repeat(64));
-    let mount = |name: &str, image: &str| json!({"name": name, "mountPath": "/x", "volumeStatus": {"image": {"imageRef": image}}});
-    let status = json!({"containerStatuses": [{
-        "name": "compute", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
-        "volumeMounts": [mount("root", &digest), mount("tools", "sha256:abc")],
-    }]});
-    source.status = Some(serde_json::from_value(status).unwrap());
-    let made = target(spec, &source, json!({}), json!({}));
-    let volumes = spec_of(&made).volumes.as_ref().unwrap();
-    let image = |name: &str| {
-        let volume = volumes.iter().find(|volume| volume.name == name).unwrap();
-        volume.image.as_ref().unwrap().reference.clone().unwrap()
+    ]})
+}
+
+fn container_status(name: &str, image_id: &str, mounts: Value) -> Value {
+    json!({"name": name, "image": "i", "imageID": image_id, "ready": true, "restartCount": 0, "volumeMounts": mounts})
+}
+
+/// What a node says about image volumes, and about sidecars.
+fn taken_images() -> [Value; 2] {
+    let mount = |index: usize, image: &str| {
+        let path = format!("/var/run/kubevirt-image-volume/disk_{index}");
+        json!({"name": "x", "mountPath": path, "volumeStatus": {"image": {"imageRef": image}}})
     };
-    assert_eq!(image("root"), digest);
-    assert_eq!(image("tools"), "registry.example/tools:1", "an id that no registry knows is no name");
+    let mounts = json!([mount(0, DIGEST), mount(1, "sha256:abc")]);
+    let sidecars = [("volumeroot", DIGEST), ("volumetools", "sha256:abc")];
+    [
+        json!({"containerStatuses": [container_status("compute", "", mounts)]}),
+        json!({"initContainerStatuses": sidecars.map(|(name, image)| container_status(name, image, json!([])))}),
+    ]
+}
+
+#[test]
+fn a_target_has_the_images_that_the_source_took_however_either_gets_them() {
+    for status in taken_images() {
+        let mut source = launcher_pod(&guest(two_disks()), &config()).unwrap();
+        source.status = Some(serde_json::from_value(status).unwrap());
+        let made = target(two_disks(), &source, json!({}), json!({}));
+        let image = |name: &str| {
+            let volume = spec_of(&made).volumes.iter().flatten().find(|volume| volume.name == name).unwrap();
+            volume.image.as_ref().unwrap().reference.clone().unwrap()
+        };
+        assert_eq!(image("root"), DIGEST);
+        assert_eq!(image("tools"), "registry.example/tools:1", "an id that no registry knows is no name");
+        let made = target_with(&sidecars(), two_disks(), &source, json!({}), json!({}));
+        let containers = spec_of(&made).init_containers.as_ref().unwrap();
+        let images: Vec<&str> = containers.iter().filter_map(|container| container.image.as_deref()).collect();
+        assert_eq!(images, ["registry.example/virt-launcher:1", DIGEST, "registry.example/tools:1"]);
+    }
+}
+
+fn sidecars() -> LauncherConfig {
+    LauncherConfig { container_disks: ContainerDisks::Sidecars, ..config() }
+}
+
+#[test]
+fn a_guest_whose_images_are_held_by_sidecars() {
+    let spec = json!({
+        "domain": {
+            "memory": {"guest": "128Mi"},
+            "devices": {},
+            "firmware": {"kernelBoot": {"container": {"image": "registry.example/kernel:6", "imagePullSecret": "key"}}},
+        },
+        "volumes": [
+            {"name": "files", "persistentVolumeClaim": {"claimName": "files"}},
+            {"name": "root", "containerDisk": {
+                "image": "registry.example/disk:1", "imagePullSecret": "key", "imagePullPolicy": "Always",
+            }},
+        ],
+    });
+    insta::assert_yaml_snapshot!(launcher_pod(&guest(spec), &sidecars()).unwrap());
+}
+
+#[test]
+fn a_guest_without_images_has_no_sidecars() {
+    let plain = guest(json!({"domain": small(json!({}))}));
+    assert_eq!(launcher_pod(&plain, &sidecars()).unwrap(), launcher_pod(&plain, &config()).unwrap());
+}
+
+#[test]
+fn sidecars_have_names_of_their_own_and_volumes_keep_theirs() {
+    let long = "a".repeat(56) + "-bcdef";
+    let names = [long.clone(), long.clone() + "x", "kernel-boot".to_owned(), "container-disks".to_owned()];
+    let volumes: Vec<Value> = names.iter().map(|name| json!({"name": name, "containerDisk": {"image": "i"}})).collect();
+    let volumes = json!([volumes, [{"name": "virt-bin-share-dir", "persistentVolumeClaim": {"claimName": "c"}}]]);
+    let volumes: Vec<&Value> = volumes.as_array().unwrap().iter().flat_map(|list| list.as_array().unwrap()).collect();
+    let kernel = json!({"kernelBoot": {"container": {"image": "k", "kernelPath": "/k"}}});
+    let domain = json!({"memory": {"guest": "128Mi"}, "devices": {}, "firmware": kernel});
+    let pod = launcher_pod(&guest(json!({"domain": domain, "volumes": volumes})), &sidecars()).unwrap();
+    let containers = spec_of(&pod).init_containers.as_ref().unwrap();
+    let names: Vec<&str> = containers.iter().map(|container| container.name.as_str()).collect();
+    let head = format!("volume{}", "a".repeat(56));
+    let second = format!("volume{}-1", "a".repeat(55));
+    let expected =
+        ["container-disk-binary", &head, &second, "volumekernel-boot", "volumecontainer-disks", "kernel-boot"];
+    assert_eq!(names, expected);
+    // What virt-handler looks for is the pod's own, whatever guests call theirs.
+    let volumes = spec_of(&pod).volumes.as_ref().unwrap();
+    for name in ["container-disks", "virt-bin-share-dir"] {
+        assert!(volumes.iter().any(|volume| volume.name == name && volume.empty_dir.is_some()), "{name}");
+    }
+    assert!(volumes.iter().any(|volume| volume.name == "virt-bin-share-dir-1"));
+}
+
+#[test]
+fn sidecars_keep_a_guaranteed_pod_guaranteed_and_take_what_the_cluster_says() {
+    let amounts = |config: &LauncherConfig, domain: Value| {
+        let mut spec = two_disks();
+        spec["domain"] = domain;
+        let pod = launcher_pod(&guest(spec), config).unwrap();
+        let containers = pod.spec.unwrap().init_containers.unwrap();
+        let resources = containers[0].resources.clone().unwrap();
+        assert!(containers.iter().all(|container| container.resources.as_ref() == Some(&resources)));
+        serde_json::to_value(resources).unwrap()
+    };
+    let dedicated = json!({"cpu": {"cores": 2, "dedicatedCpuPlacement": true}, "memory": {"guest": "128Mi"}, "devices": {}});
+    let both = json!({"cpu": "50m", "memory": "40M"});
+    assert_eq!(amounts(&sidecars(), dedicated.clone()), json!({"requests": both, "limits": both}));
+    let limited = json!({
+        "resources": {"requests": {"cpu": "1000m"}, "limits": {"cpu": "1", "memory": "256Mi"}}, "devices": {},
+    });
+    assert_eq!(amounts(&sidecars(), limited), json!({"requests": both, "limits": both}));
+    let mut config = sidecars();
+    let wanted = json!([
+        {"type": "virtiofs", "resources": {"limits": {"memory": "1Gi"}}},
+        {"type": "container-disk", "resources": {"requests": {"cpu": "5m"}, "limits": {"memory": "80M"}}},
+    ]);
+    config.cluster = serde_json::from_value(json!({"supportContainerResources": wanted})).unwrap();
+    let expected = json!({"requests": {"cpu": "5m", "memory": "1M"}, "limits": {"memory": "80M"}});
+    assert_eq!(amounts(&config, small(json!({}))), expected);
+    let both = json!({"cpu": "50m", "memory": "80M"});
+    assert_eq!(amounts(&config, dedicated), json!({"requests": both, "limits": both}));
 }
