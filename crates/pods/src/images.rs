@@ -81,9 +81,9 @@ pub(crate) fn of(vmi: &VirtualMachineInstance) -> Vec<GuestImage<'_>> {
     images
 }
 
-/// The names of the guest's images in its pod.
-pub fn image_slots(vmi: &VirtualMachineInstance) -> Vec<String> {
-    of(vmi).into_iter().map(|image| image.slot).collect()
+/// The guest's images: the name of each in the pod, and the guest's volume that it is.
+pub fn image_slots(vmi: &VirtualMachineInstance) -> Vec<(String, String)> {
+    of(vmi).into_iter().map(|image| (image.slot, image.volume.to_owned())).collect()
 }
 
 /// What runs before `compute`, which has these resources.
@@ -167,7 +167,8 @@ fn resources(config: &LauncherConfig, compute: &ResourceRequirements) -> Resourc
     let (mut requests, mut limits) =
         if is_guaranteed { (rows(&GUARANTEED), rows(&GUARANTEED)) } else { (rows(&REQUESTS), rows(&LIMITS)) };
     if let Some(wanted) = wanted {
-        let render = |name: &String, amount: &ferrovirt_api::values::Quantity| (name.clone(), Quantity(amount.to_string()));
+        let render =
+            |name: &String, amount: &ferrovirt_api::values::Quantity| (name.clone(), Quantity(amount.to_string()));
         requests.extend(wanted.resources.requests.iter().map(|(name, amount)| render(name, amount)));
         limits.extend(wanted.resources.limits.iter().map(|(name, amount)| render(name, amount)));
     }

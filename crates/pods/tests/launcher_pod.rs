@@ -458,7 +458,8 @@ fn sidecars_keep_a_guaranteed_pod_guaranteed_and_take_what_the_cluster_says() {
         assert!(containers.iter().all(|container| container.resources.as_ref() == Some(&resources)));
         serde_json::to_value(resources).unwrap()
     };
-    let dedicated = json!({"cpu": {"cores": 2, "dedicatedCpuPlacement": true}, "memory": {"guest": "128Mi"}, "devices": {}});
+    let dedicated =
+        json!({"cpu": {"cores": 2, "dedicatedCpuPlacement": true}, "memory": {"guest": "128Mi"}, "devices": {}});
     let both = json!({"cpu": "50m", "memory": "40M"});
     assert_eq!(amounts(&sidecars(), dedicated.clone()), json!({"requests": both, "limits": both}));
     let limited = json!({

@@ -9,6 +9,7 @@
 //! | [`peers`] | connections with other nodes, which carry guests that move |
 //! | [`certificate`] | the node's certificate: asked for, kept, renewed |
 //! | [`health`] | whether it lives and is ready, for the kubelet |
+//! | `container_disks.rs` | images that sidecars hold, where the cluster has no image volumes |
 //! | `devices.rs` | device files that the launcher's user may open |
 //! | `volumes.rs` | directories of claims that the launcher's user may use |
 //! | `host_disks.rs` | disk images in directories of the node |
@@ -22,6 +23,7 @@
 
 pub mod certificate;
 mod claims;
+mod container_disks;
 mod devices;
 pub mod health;
 mod host_disks;

@@ -26,7 +26,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 
 use super::descriptor::{self, Handed};
-use super::{Answer, Command, LONG, Launcher, LauncherError, Launchers, SHORT, Stream};
+use super::{Answer, Command, Holder, LONG, Launcher, LauncherError, Launchers, SHORT, Stream};
 
 /// The largest answer that a launcher may give.
 const LARGEST_ANSWER: usize = 16 << 20;
@@ -45,34 +45,40 @@ impl PodLaunchers {
         Self { pods }
     }
 
-    /// The directory of the launcher's socket, reached without crossing a symlink.
-    fn sockets(&self, pod_uid: &str) -> std::io::Result<OwnedFd> {
-        let root = rustix::fs::open(&self.pods, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        let below = format!("{pod_uid}/volumes/kubernetes.io~empty-dir/{}", paths::SOCKETS_VOLUME);
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(openat2(&root, below, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)?)
+    /// The directory of the pod's emptyDirs, reached without crossing a symlink.
+    fn volumes(&self, pod_uid: &str) -> std::io::Result<OwnedFd> {
+        let root = rustix::fs::open(&self.pods, DIRECTORY, Mode::empty())?;
+        beneath(&root, &format!("{pod_uid}/volumes/kubernetes.io~empty-dir"))
     }
+}
+
+const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+fn beneath(directory: &OwnedFd, path: &str) -> std::io::Result<OwnedFd> {
+    Ok(openat2(directory, path, DIRECTORY, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)?)
 }
 
 impl Launchers for PodLaunchers {
     fn connect<'a>(&'a self, pod_uid: &'a str) -> Answer<'a, Arc<dyn Launcher>> {
         async move {
             let unreachable = |error: std::io::Error| LauncherError::Unreachable(error.to_string());
-            let sockets = self.sockets(pod_uid).map_err(unreachable)?;
-            let probe = dial(&sockets).await.map_err(unreachable)?;
+            let volumes = self.volumes(pod_uid).map_err(unreachable)?;
+            let sockets = beneath(&volumes, paths::SOCKETS_VOLUME).map_err(unreachable)?;
+            let probe = dial(&sockets, paths::LAUNCHER_SOCKET).await.map_err(unreachable)?;
             let pid = probe.peer_cred().ok().and_then(|peer| peer.pid());
-            Ok(Arc::new(SocketLauncher { sockets, pid }) as Arc<dyn Launcher>)
+            Ok(Arc::new(SocketLauncher { volumes, sockets, pid }) as Arc<dyn Launcher>)
         }
         .boxed()
     }
 }
 
-async fn dial(sockets: &OwnedFd) -> std::io::Result<UnixStream> {
+async fn dial(directory: &OwnedFd, socket: &str) -> std::io::Result<UnixStream> {
     // A handle's path is short whatever the pod's is, and a socket's path may not be long.
-    UnixStream::connect(format!("/proc/self/fd/{}/{}", sockets.as_raw_fd(), paths::LAUNCHER_SOCKET)).await
+    UnixStream::connect(format!("/proc/self/fd/{}/{socket}", directory.as_raw_fd())).await
 }
 
 struct SocketLauncher {
+    volumes: OwnedFd,
     sockets: OwnedFd,
     pid: Option<i32>,
 }
@@ -81,7 +87,7 @@ impl SocketLauncher {
     /// One request on a connection of its own: calls are rare, and a stuck one holds nobody up.
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, LauncherError> {
         let unreachable = |error: &dyn std::fmt::Display| LauncherError::Unreachable(error.to_string());
-        let stream = dial(&self.sockets).await.map_err(|error| unreachable(&error))?;
+        let stream = dial(&self.sockets, paths::LAUNCHER_SOCKET).await.map_err(|error| unreachable(&error))?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| unreachable(&error))?;
         tokio::spawn(connection.with_upgrades());
@@ -95,7 +101,7 @@ impl SocketLauncher {
     /// Asks for a connection, which comes as a descriptor.
     async fn descriptor(&self, path: &str) -> Result<Handed, LauncherError> {
         let unreachable = |error: std::io::Error| LauncherError::Unreachable(error.to_string());
-        let mut stream = dial(&self.sockets).await.map_err(unreachable)?;
+        let mut stream = dial(&self.sockets, paths::LAUNCHER_SOCKET).await.map_err(unreachable)?;
         stream.write_all(descriptor::request(path).as_bytes()).await.map_err(unreachable)?;
         descriptor::receive(&stream).await
     }
@@ -146,6 +152,18 @@ fn json<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, LauncherError> {
 impl Launcher for SocketLauncher {
     fn pid(&self) -> Option<i32> {
         self.pid
+    }
+
+    fn holder<'a>(&'a self, slot: &'a str) -> Answer<'a, Holder> {
+        let exchange = async move {
+            let holders = beneath(&self.volumes, paths::HOLDERS_VOLUME)?;
+            let connection = dial(&holders, &paths::holder_socket(slot)).await?;
+            let pid = connection.peer_cred()?.pid().ok_or(std::io::ErrorKind::NotFound)?;
+            Ok(Holder { connection, pid })
+        };
+        exchange
+            .map(|found: std::io::Result<_>| found.map_err(|error| LauncherError::Unreachable(error.to_string())))
+            .boxed()
     }
 
     fn prepare(&self, cache: Vec<u8>) -> Answer<'_, ()> {

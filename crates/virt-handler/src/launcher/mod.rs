@@ -12,6 +12,7 @@ use ferrovirt_launcher_rpc::migration::{CancelRequest, Channel, SourceRequest, T
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
 
 pub use self::client::PodLaunchers;
 pub use self::follow::{Followed, Followers};
@@ -91,10 +92,22 @@ impl Command {
     }
 }
 
+/// A sidecar that holds an image: its root is the image's tree.
+pub struct Holder {
+    /// A connection to it. It answers each byte with the same.
+    pub connection: UnixStream,
+    /// The process that listens, as the kernel says.
+    pub pid: i32,
+}
+
 /// The launcher of one pod.
 pub trait Launcher: Send + Sync {
     /// The process that listens, as the kernel says.
     fn pid(&self) -> Option<i32>;
+    /// The sidecar in the launcher's pod that holds the image of this name. Only real pods have them.
+    fn holder<'a>(&'a self, _slot: &'a str) -> Answer<'a, Holder> {
+        Box::pin(async { Err(LauncherError::Unreachable("there is no such container".to_owned())) })
+    }
     /// Hands over the node's capability cache; libvirt starts.
     fn prepare(&self, cache: Vec<u8>) -> Answer<'_, ()>;
     /// The capability cache of the running libvirt.

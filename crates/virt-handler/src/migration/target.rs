@@ -26,8 +26,8 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::record::{Move, target_stage};
 use super::{news, progress};
-use crate::devices;
-use crate::vmi::{Guests, give, launcher_failed, report, wiring_failed};
+use crate::vmi::{Guests, give, image_missing, launcher_failed, report, wiring_failed};
+use crate::{container_disks, devices};
 
 /// A target that cannot be prepared for so long will not be: the move fails, and the guest stays where it is.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -274,6 +274,7 @@ impl Act<Arriving> for Action {
         let links = guests.wiring.links(&vmi, &pod, &*launcher).await.map_err(wiring_failed)?;
         let claims = crate::claims::of(&vmi);
         give(&vmi, &pod, &claims, launcher.pid()).await?;
+        container_disks::mount(&vmi, &pod, &*launcher).await.map_err(image_missing)?;
         let facts = devices::facts(&guests.facts, &pod, claims);
         let disks = ferrovirt_domain::target_disk_tasks(&vmi, &facts, &links);
         let disks = disks.map_err(|error| Failure::new(Category::Hopeless, "receive the guest", error))?;

@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::Guests;
 use super::decide::Action;
 use super::moves;
+use crate::container_disks::{self, ContainerDiskError};
 use crate::launcher::{Command, LauncherError};
 use crate::wiring::WiringError;
 use crate::{devices, host_disks, volumes};
@@ -62,6 +63,7 @@ async fn start(guests: &Guests, key: &ObjectKey) -> Result<(), Failure> {
     prepare_host_disks(&vmi, launcher.pid()).await?;
     let claims = crate::claims::of(&vmi);
     give(&vmi, &pod, &claims, launcher.pid()).await?;
+    container_disks::mount(&vmi, &pod, &*launcher).await.map_err(image_missing)?;
     let hopeless = |error: ferrovirt_domain::Unsupported| Failure::new(Category::Hopeless, "start the guest", error);
     let facts = devices::facts(&guests.facts, &pod, claims);
     let domain = ferrovirt_domain::domain(&vmi, &facts, &links).map_err(hopeless)?;
@@ -77,6 +79,11 @@ async fn start(guests: &Guests, key: &ObjectKey) -> Result<(), Failure> {
     let report = launcher.start(request).await.map_err(|error| launcher_failed("start the guest", error))?;
     guests.followers.note(&uid, report);
     Ok(())
+}
+
+pub(crate) fn image_missing(error: ContainerDiskError) -> Failure {
+    let category = if error.is_early() { Category::Unavailable } else { Category::Internal };
+    Failure::new(category, "give the launcher its images", error)
 }
 
 pub(crate) fn wiring_failed(error: WiringError) -> Failure {

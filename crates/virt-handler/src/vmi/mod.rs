@@ -25,7 +25,7 @@ use kube::{Api, Client};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-pub(crate) use self::act::{give, launcher_failed, wiring_failed};
+pub(crate) use self::act::{give, image_missing, launcher_failed, wiring_failed};
 pub use self::decide::{Action, View, decide};
 use crate::launcher::Followers;
 use crate::migration::proxy::Carriers;
