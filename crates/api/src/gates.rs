@@ -67,6 +67,8 @@ pub const HOST_DISK: &str = "HostDisk";
 pub const IGNITION: &str = "ExperimentalIgnitionSupport";
 /// Guests may have hook containers.
 pub const SIDECAR: &str = "Sidecar";
+/// Container disks are image volumes, where the cluster has those.
+pub const IMAGE_VOLUME: &str = "ImageVolume";
 /// Guests may have a virtual socket to their host.
 pub const VSOCK: &str = "VSOCK";
 /// Guests may say what a reboot does.
@@ -98,6 +100,13 @@ pub fn is_on(cluster: &Configuration, gate: &str) -> bool {
     ALWAYS.contains(&gate) || (!disabled && (enabled || UNLESS_DISABLED.contains(&gate)))
 }
 
+/// Whether the configuration turns a feature on by its name, and not only its stage does.
+#[must_use]
+pub fn is_asked_for(cluster: &Configuration, gate: &str) -> bool {
+    let developer = cluster.developer_configuration.as_ref();
+    is_on(cluster, gate) && developer.is_some_and(|developer| developer.feature_gates.iter().any(|name| name == gate))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,5 +133,12 @@ mod tests {
         assert!(!is_on(&changed, "Snapshot"));
         assert!(is_on(&changed, "LiveMigration"), "what is always on cannot be turned off");
         assert!(!is_on(&cluster(&["HostDisk"], &["HostDisk"]), HOST_DISK));
+    }
+
+    #[test]
+    fn what_is_on_by_its_stage_is_not_asked_for() {
+        assert!(!is_asked_for(&Configuration::default(), IMAGE_VOLUME));
+        assert!(is_asked_for(&cluster(&[IMAGE_VOLUME], &[]), IMAGE_VOLUME));
+        assert!(!is_asked_for(&cluster(&[IMAGE_VOLUME], &[IMAGE_VOLUME]), IMAGE_VOLUME));
     }
 }

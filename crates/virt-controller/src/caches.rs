@@ -14,7 +14,8 @@ use ferrovirt_reconcile::watch::DuplicateWatch;
 use ferrovirt_reconcile::{Cache, Index, ObjectKey, Watches};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{
-    Container, Namespace, Node, NodeCondition, NodeSpec, NodeStatus, PersistentVolumeClaim, Pod, PodSpec,
+    Container, Namespace, Node, NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo, PersistentVolumeClaim, Pod,
+    PodSpec,
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -23,6 +24,7 @@ use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
 use tokio::sync::watch;
 
+use crate::image_volumes::{Asked, ImageVolumes, NO_IMAGE_VOLUMES, lacks_image_volumes};
 use crate::launcher::Cluster;
 
 /// Launcher pods. The label selects what is worth knowing; whose a pod is, its owner's uid alone says.
@@ -74,12 +76,14 @@ pub struct Caches {
     pub pods_by_migration: Index<Pod, String>,
     /// Claims.
     pub claims: Cache<PersistentVolumeClaim>,
-    /// Nodes: their labels, taints, heartbeat, whether they are ready and whether they have KVM.
+    /// Nodes: their labels, taints, heartbeat, whether they are ready, whether they have KVM, and the versions of what runs pods there.
     pub nodes: Cache<Node>,
-    /// Nodes by each of their labels, as `key=value`, and by the name of the resource that says KVM.
+    /// Nodes by each of their labels, as `key=value`, by the name of the resource that says KVM, and by what they lack.
     pub nodes_by_trait: Index<Node, String>,
     /// The cluster's configuration: one object, or none.
     pub kubevirts: Cache<KubeVirt>,
+    /// What the API server said about image volumes.
+    pub image_volumes: Asked,
 }
 
 impl Default for Caches {
@@ -137,6 +141,7 @@ impl Caches {
             nodes: nodes.build(),
             nodes_by_trait,
             kubevirts: Cache::builder().build(),
+            image_volumes: Asked::default(),
         }
     }
 
@@ -189,12 +194,28 @@ impl Caches {
 
     /// What launcher pods depend on besides their guests.
     pub fn cluster(&self, launcher_image: &str) -> Cluster {
-        Cluster { kubevirt: self.kubevirt(), launcher_image: launcher_image.to_owned(), has_kvm: self.has_kvm() }
+        Cluster {
+            kubevirt: self.kubevirt(),
+            launcher_image: launcher_image.to_owned(),
+            has_kvm: self.has_kvm(),
+            image_volumes: self.image_volumes(),
+        }
     }
 
     /// Whether some node offers KVM.
     pub fn has_kvm(&self) -> bool {
         self.nodes.count_by(&self.nodes_by_trait, KVM) > 0
+    }
+
+    /// Who knows image volumes.
+    pub fn image_volumes(&self) -> ImageVolumes {
+        let lacking = || self.nodes.count_by(&self.nodes_by_trait, NO_IMAGE_VOLUMES);
+        match self.image_volumes.answer() {
+            None => ImageVolumes::Everywhere,
+            Some(false) => ImageVolumes::Nowhere,
+            Some(true) if lacking() > 0 => ImageVolumes::SomeNodes,
+            Some(true) => ImageVolumes::Everywhere,
+        }
     }
 
     /// Whether some node has the label.
@@ -234,7 +255,8 @@ fn is_established(definition: &CustomResourceDefinition) -> bool {
 
 fn traits(node: &Node) -> Vec<String> {
     let labels = node.metadata.labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));
-    labels.chain(offers_kvm(node).then(|| KVM.to_owned())).collect()
+    let lacks = lacks_image_volumes(node).then(|| NO_IMAGE_VOLUMES.to_owned());
+    labels.chain(offers_kvm(node).then(|| KVM.to_owned())).chain(lacks).collect()
 }
 
 /// Nodes carry long lists of images and conditions; a few lines are read.
@@ -248,12 +270,19 @@ fn trim_node(node: &mut Node) {
     }
     let taints = node.spec.take().and_then(|spec| spec.taints);
     node.spec = Some(NodeSpec { taints, ..NodeSpec::default() });
-    let conditions = node.status.take().and_then(|status| status.conditions).unwrap_or_default();
+    let NodeStatus { conditions, node_info, .. } = node.status.take().unwrap_or_default();
+    let conditions = conditions.unwrap_or_default();
     let ready = conditions.into_iter().filter(|condition| condition.type_ == "Ready");
     let ready =
         ready.map(|ready| NodeCondition { type_: ready.type_, status: ready.status, ..NodeCondition::default() });
     let capacity = kvm.then(|| [(KVM.to_owned(), Quantity("1".to_owned()))].into());
-    node.status = Some(NodeStatus { capacity, conditions: Some(ready.collect()), ..NodeStatus::default() });
+    let node_info = node_info.map(|NodeSystemInfo { kubelet_version, container_runtime_version, .. }| NodeSystemInfo {
+        kubelet_version,
+        container_runtime_version,
+        ..NodeSystemInfo::default()
+    });
+    let conditions = Some(ready.collect());
+    node.status = Some(NodeStatus { capacity, conditions, node_info, ..NodeStatus::default() });
 }
 
 /// What a launcher pod was told to do follows from its guest, and is most of it.

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ferrovirt_api::KubeVirt;
 use ferrovirt_api::kubevirt::Configuration;
 use ferrovirt_api::meta::VolumeMode;
-use ferrovirt_pods::{Acceleration, LauncherConfig};
+use ferrovirt_api::{KubeVirt, gates};
+use ferrovirt_pods::{Acceleration, ContainerDisks, LauncherConfig};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+
+use crate::image_volumes::ImageVolumes;
 
 /// Claims by name; `None` is missing.
 pub(crate) type Claims = BTreeMap<String, Option<Arc<PersistentVolumeClaim>>>;
@@ -21,6 +23,8 @@ pub struct Cluster {
     pub launcher_image: String,
     /// Some node offers KVM.
     pub has_kvm: bool,
+    /// Who knows image volumes.
+    pub image_volumes: ImageVolumes,
 }
 
 impl Cluster {
@@ -37,6 +41,20 @@ impl Cluster {
         if self.has_kvm && !emulate { Acceleration::Hardware } else { Acceleration::Emulation }
     }
 
+    /// How images get into pods. Sidecars work everywhere; image volumes are better where all who have to do with them know them, as far as
+    /// that can be told, or where the configuration asks for them by name.
+    pub fn container_disks(&self) -> ContainerDisks {
+        let cluster = self.configuration();
+        match self.image_volumes {
+            _ if !gates::is_on(&cluster, gates::IMAGE_VOLUME) => ContainerDisks::Sidecars,
+            ImageVolumes::Everywhere => ContainerDisks::ImageVolumes,
+            ImageVolumes::SomeNodes if gates::is_asked_for(&cluster, gates::IMAGE_VOLUME) => {
+                ContainerDisks::ImageVolumes
+            }
+            ImageVolumes::SomeNodes | ImageVolumes::Nowhere => ContainerDisks::Sidecars,
+        }
+    }
+
     /// What a pod of a guest with these claims depends on.
     pub(crate) fn launcher_config(&self, claims: &Claims) -> LauncherConfig {
         let modes = claims.iter().filter_map(|(name, claim)| Some((name.clone(), volume_mode(claim.as_ref()?))));
@@ -45,6 +63,7 @@ impl Cluster {
             cluster: self.configuration(),
             acceleration: self.acceleration(),
             claims: modes.collect(),
+            container_disks: self.container_disks(),
         }
     }
 }
@@ -53,4 +72,31 @@ impl Cluster {
 pub(crate) fn volume_mode(claim: &PersistentVolumeClaim) -> VolumeMode {
     let mode = claim.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref());
     mode.and_then(|mode| mode.parse().ok()).unwrap_or(VolumeMode::Filesystem)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn sidecars_are_for_clusters_that_lack_or_refuse_image_volumes() {
+        let judge = |image_volumes, developer: Value| {
+            let object = json!({"metadata": {}, "spec": {"configuration": {"developerConfiguration": developer}}});
+            let kubevirt = Some(Arc::new(serde_json::from_value(object).unwrap()));
+            Cluster { kubevirt, launcher_image: String::new(), has_kvm: true, image_volumes }.container_disks()
+        };
+        let (named, refused) =
+            (json!({"featureGates": ["ImageVolume"]}), json!({"disabledFeatureGates": ["ImageVolume"]}));
+        for (image_volumes, plain, asked_for) in [
+            (ImageVolumes::Everywhere, ContainerDisks::ImageVolumes, ContainerDisks::ImageVolumes),
+            (ImageVolumes::SomeNodes, ContainerDisks::Sidecars, ContainerDisks::ImageVolumes),
+            (ImageVolumes::Nowhere, ContainerDisks::Sidecars, ContainerDisks::Sidecars),
+        ] {
+            assert_eq!(judge(image_volumes, json!({})), plain);
+            assert_eq!(judge(image_volumes, named.clone()), asked_for);
+            assert_eq!(judge(image_volumes, refused.clone()), ContainerDisks::Sidecars);
+        }
+    }
 }

@@ -17,6 +17,7 @@ pub mod caches;
 mod conditions;
 pub mod disruption;
 pub mod evacuation;
+pub mod image_volumes;
 pub mod launcher;
 pub mod migration;
 pub mod node;
@@ -49,6 +50,8 @@ pub struct ControllerConfig {
     pub workers: usize,
     /// Where timestamps come from.
     pub clock: Clock,
+    /// The namespace in which the API server is asked what it does with image volumes; without one everything here knows them.
+    pub ask_in_namespace: Option<String>,
 }
 
 impl Default for ControllerConfig {
@@ -60,6 +63,7 @@ impl Default for ControllerConfig {
             instance: "virt-controller".to_owned(),
             workers: 10,
             clock: Clock::System,
+            ask_in_namespace: None,
         }
     }
 }
@@ -80,15 +84,27 @@ async fn work(client: Client, config: ControllerConfig, stop: CancellationToken)
     let evacuations = evacuation::runner(client.clone(), caches.clone(), recorder.clone(), started, &config);
     let nodes = node::runner(client.clone(), caches.clone(), recorder, &config);
     let budgets = disruption::runner(client.clone(), caches.clone());
+    let asked = &caches.image_volumes;
     let controllers = async {
+        if let Some(namespace) = &config.ask_in_namespace {
+            // A server that never answers must not keep this from ending.
+            stop.run_until_cancelled(asked.ask(&client, namespace, &config.launcher_image)).await;
+        }
         let around =
             async { tokio::join!(evacuations.run(stop.clone()), nodes.run(stop.clone()), budgets.run(stop.clone())) };
         tokio::join!(machines.run(stop.clone()), guests.run(stop.clone()), moves.run(stop.clone()), around);
+    };
+    let asking_again = async {
+        if let Some(namespace) = &config.ask_in_namespace {
+            asked.keep_asking(&client, namespace, &config.launcher_image).await;
+        }
+        std::future::pending::<()>().await;
     };
     // What watches bring is taken in before anybody acts.
     tokio::select! {
         biased;
         () = caches.watch_data_volumes(&client) => {}
+        () = asking_again => {}
         () = component::run_controllers(watches, &stop, controllers) => {}
     }
     Ok(())

@@ -17,7 +17,7 @@ pub(crate) struct Args {
     /// Image of the pods that guests run in.
     #[arg(long, env = "LAUNCHER_IMAGE")]
     launcher_image: String,
-    /// Namespace of the lease that one virt-controller of several holds.
+    /// Namespace of the lease that one virt-controller of several holds, and of what it asks the API server to only try.
     #[arg(long, env = "POD_NAMESPACE", default_value = ferrovirt_install::names::NAMESPACE)]
     namespace: String,
     /// Who this is, in the lease and in events.
@@ -39,6 +39,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             launcher_image: args.launcher_image.clone(),
             leader: Some(lease),
             instance: args.name.clone(),
+            ask_in_namespace: Some(args.namespace.clone()),
             ..ControllerConfig::default()
         };
         until_stopped(args.health, |stop| ferrovirt_virt_controller::run(client, config, stop)).await

@@ -103,7 +103,12 @@ pub(super) fn view(migration: Value, guest: Value, pods: Vec<Value>) -> View {
         queue: vec![entry],
         limits: Limits { per_cluster: 5, per_node: 2 },
         claims: [].into(),
-        cluster: Cluster { kubevirt: None, launcher_image: "launcher:1".to_owned(), has_kvm: true },
+        cluster: Cluster {
+            kubevirt: None,
+            launcher_image: "launcher:1".to_owned(),
+            has_kvm: true,
+            image_volumes: Default::default(),
+        },
         policies: Vec::new(),
         namespace_labels: [].into(),
         node_labels: [].into(),

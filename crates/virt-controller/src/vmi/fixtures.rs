@@ -90,7 +90,12 @@ pub(super) fn view(vmi: Value, pods: Vec<Value>) -> View {
         vmi: Arc::new(vmi),
         pods: pods.collect(),
         claims: [].into(),
-        cluster: Cluster { kubevirt: None, launcher_image: "launcher:1".to_owned(), has_kvm: true },
+        cluster: Cluster {
+            kubevirt: None,
+            launcher_image: "launcher:1".to_owned(),
+            has_kvm: true,
+            image_volumes: Default::default(),
+        },
         missing_node_labels: Vec::new(),
         taken_vsock_cids: BTreeSet::new(),
         now: now(),

@@ -110,20 +110,28 @@ fn last_words(pod: &Pod, status: &PodStatus) -> String {
     let terminated = containers(status).filter(|container| container.name == COMPUTE);
     let terminated = terminated.filter_map(|container| container.state.as_ref()?.terminated.as_ref()).next();
     if let Some(terminated) = terminated {
-        return exit(terminated);
+        return exit("virt-launcher", terminated);
     }
     match (status.reason.as_deref(), status.message.as_deref()) {
         (Some(reason), Some(message)) => format!("{reason}: {message}"),
         (Some(reason), None) => reason.to_owned(),
         (None, Some(message)) => message.to_owned(),
         (None, None) if pod.metadata.deletion_timestamp.is_some() => "it was deleted".to_owned(),
-        (None, None) => "its launcher ended".to_owned(),
+        (None, None) => failed_before(status).unwrap_or_else(|| "its launcher ended".to_owned()),
     }
 }
 
-fn exit(terminated: &ContainerStateTerminated) -> String {
+/// What had to be done before the launcher could start, and was not. What goes on after its end comes back.
+fn failed_before(status: &PodStatus) -> Option<String> {
+    let mut ended = status.init_container_statuses.iter().flatten().filter_map(|container| {
+        Some((&container.name, container.state.as_ref()?.terminated.as_ref().filter(|end| end.exit_code != 0)?))
+    });
+    ended.next().map(|(name, terminated)| exit(&format!("container {name}"), terminated))
+}
+
+fn exit(who: &str, terminated: &ContainerStateTerminated) -> String {
     let message = terminated.message.as_deref().map(str::trim).filter(|message| !message.is_empty());
-    let code = format!("virt-launcher ended with exit code {}", terminated.exit_code);
+    let code = format!("{who} ended with exit code {}", terminated.exit_code);
     match message {
         Some(message) => match serde_json::from_str::<FinalWords>(message) {
             Ok(words) => words.message,
@@ -209,6 +217,11 @@ mod tests {
             "virt-launcher ended with exit code 137: OOMKilled"
         );
         assert_eq!(ended(json!({"exitCode": 0, "reason": "Completed"})), "virt-launcher ended with exit code 0");
+        let mut first = compute(&json!({"terminated": {"exitCode": 1, "message": "no room\n"}}));
+        first["name"] = json!("first");
+        let failed = json!({"phase": "Failed", "initContainerStatuses": [first]});
+        let expected = PodState::Ended { why: "container first ended with exit code 1: no room".into() };
+        assert_eq!(state(&json!("n"), &failed), expected);
         let evicted = json!({"phase": "Failed", "reason": "Evicted", "message": "the node was low on memory"});
         assert_eq!(state(&json!("n"), &evicted), PodState::Ended { why: "Evicted: the node was low on memory".into() });
     }

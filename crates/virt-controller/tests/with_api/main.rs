@@ -6,6 +6,7 @@ mod machines;
 mod moves;
 mod world;
 
+use ferrovirt_virt_controller::ControllerConfig;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -45,6 +46,31 @@ async fn two_writes_bring_a_guest_to_its_node_and_deletion_takes_all_away() {
     world.remove_pod(&pod).await;
     world.guest("web", "nothing", Value::is_null).await;
     drop(controller);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn what_the_api_server_does_with_image_volumes_is_found_out_before_the_first_pod() {
+    let world = World::new().await;
+    let spec = json!({
+        "domain": {"memory": {"guest": "64Mi"}, "devices": {}},
+        "volumes": [{"name": "root", "containerDisk": {"image": "disk:1"}}],
+    });
+    let tried = "POST /api/v1/namespaces/default/pods";
+    let asks =
+        |namespace: &str| ControllerConfig { ask_in_namespace: Some(namespace.to_owned()), ..Default::default() };
+    let controller = world.start(usize::MAX, asks("default"));
+    let pod = world.create_guest("web", spec.clone()).await;
+    let made = world.pod(&pod, "the launcher pod", Value::is_object).await;
+    assert!(made["spec"]["initContainers"].is_null(), "this server keeps them");
+    assert_eq!(controller.requests.writes(), [tried, tried]);
+    assert_eq!(world.pods().list(&ListParams::default()).await.unwrap().items.len(), 1, "it was only asked to try");
+    drop(controller);
+    // Nothing can be tried there: what works everywhere is taken.
+    let _controller = world.start(usize::MAX, asks("missing"));
+    let pod = world.create_guest("other", spec).await;
+    let made = world.pod(&pod, "the launcher pod", Value::is_object).await;
+    assert_eq!(made["spec"]["initContainers"][1]["name"], "volumeroot");
     world.end().await;
 }
 

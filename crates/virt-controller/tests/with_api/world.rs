@@ -125,7 +125,7 @@ impl World {
         self.start(usize::MAX, ControllerConfig { leader, ..ControllerConfig::default() })
     }
 
-    fn start(&self, writes: usize, config: ControllerConfig) -> Running {
+    pub(crate) fn start(&self, writes: usize, config: ControllerConfig) -> Running {
         let requests = Requests::default();
         let client = self.client(requests.clone(), writes);
         let stop = self.stop.clone();
