@@ -9,7 +9,7 @@
 # and prints name, digest and size of the first two. The same sources, compiler and package indices give the same digests.
 # REGISTRY is ferrovirt.io and VERSION the workspace's unless the environment says otherwise; nothing is pushed.
 # With PROGRAMS=target/debug the images are made in seconds from programs that are there, for a try or a test on a machine with Debian 12:
-# they are larger and may be linked dynamically.
+# they are larger and may be linked dynamically. Only container-disk, which runs in images that have no libraries, is built in any case.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -27,12 +27,12 @@ say() { echo "images: $*"; }
 scripts/setup.sh images
 
 # Paths of this machine are neither anybody's business nor to change the digest.
-build_programs() {
+static=${CARGO_TARGET_DIR:-target}/$target/image
+build_static() { # build_static PACKAGE…
   local cargo_home=${CARGO_HOME:-$HOME/.cargo}
   say "building static programs"
   RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$cargo_home=/cargo --remap-path-prefix=$PWD=/ferrovirt" \
-    cargo build --locked --profile image --target $target --package ferrovirt --package ferrovirt-virt-launcher
-  programs=${CARGO_TARGET_DIR:-target}/$target/image
+    cargo build --locked --profile image --target $target "${@/#/--package=}"
 }
 libraries_of() { ldd "$1" 2>/dev/null | grep -o '/[^ ]*' || true; }
 
@@ -45,8 +45,10 @@ if [ -n "${PROGRAMS:-}" ]; then
   programs=$work/programs
   install -D -t "$programs" "$PROGRAMS/ferrovirt" "$PROGRAMS/virt-launcher"
   strip --strip-debug "$programs"/*
+  build_static ferrovirt-container-disk
 else
-  build_programs
+  build_static ferrovirt ferrovirt-virt-launcher ferrovirt-container-disk
+  programs=$static
 fi
 ferrovirt=$programs/ferrovirt
 
@@ -64,7 +66,7 @@ fi
 
 # Debian's part is a layer of its own, which stays the same from one version of ours to the next.
 packages=$(images/launcher/build.sh)
-install -D -t "$work/launcher/usr/bin" "$ferrovirt" "$programs/virt-launcher"
+install -D -t "$work/launcher/usr/bin" "$ferrovirt" "$programs/virt-launcher" "$static/container-disk"
 "$ferrovirt" images pack --name "$registry/launcher:$version" --out "$out/launcher.tar" \
   --entrypoint /usr/bin/virt-launcher --user 107:107 --env PATH=/usr/sbin:/usr/bin "$packages" "$work/launcher" >/dev/null
 (cd "$packages/var/lib/dpkg/status.d" && awk '/^(Package|Version):/ { print $2 }' ./* | paste -d' ' - - | sort) >"$out/launcher.packages"

@@ -182,6 +182,7 @@ kubernetes() {
     fi
   fi
   phase "stop Kubernetes" stop_kubernetes
+  phase "guests without image volumes" tests/kubernetes/sidecars.sh "$target" "$work/images"
 }
 
 what=${1:-all}

@@ -10,6 +10,7 @@
 #   cluster.sh kill PROGRAM             kill -9 etcd, kube-apiserver, kube-controller-manager or kube-scheduler
 #   cluster.sh start …                  start it again
 # Before the command: --state DIR, where everything lives (default ${FERROVIRT_CACHE:-~/.cache/ferrovirt}/kubernetes).
+# FERROVIRT_KUBERNETES_VERSION=1.34: the control plane behaves like that version, which has no image volumes unless it is told to.
 # Exit status 3: no Go to build Kubernetes with. Why things are as they are is in README.md.
 set -euo pipefail
 
@@ -76,7 +77,7 @@ kubeconfigs() {
 }
 
 start_control_plane() {
-  local port
+  local port emulated=(${FERROVIRT_KUBERNETES_VERSION:+--emulated-version="$FERROVIRT_KUBERNETES_VERSION"})
   # etcd's two, kube-controller-manager, kube-scheduler
   choose_ports 27443
   port=$(cat "$dir/port")
@@ -84,11 +85,11 @@ start_control_plane() {
   # Nodes have no names that this machine could look up, and no proxy of Services runs on it.
   start_apiserver "$port" --bind-address="$host_address" --secure-port="${server#*:}" --advertise-address="$host_address" \
     --enable-admission-plugins=NodeRestriction --kubelet-preferred-address-types=InternalIP --kubelet-certificate-authority="$pki/ca.crt" \
-    --kubelet-client-certificate="$pki/admin.crt" --kubelet-client-key="$pki/admin.key"
+    --kubelet-client-certificate="$pki/admin.crt" --kubelet-client-key="$pki/admin.key" "${emulated[@]}"
   wait_for 120 "ready kube-apiserver" kube-apiserver kubectl get --raw /readyz
   start_controllers $((port + 2)) --cluster-signing-cert-file="$pki/ca.crt" --cluster-signing-key-file="$pki/ca.key" \
-    --enable-hostpath-provisioner --flex-volume-plugin-dir="$dir/no-plugins"
-  start kube-scheduler "$bin/kube-scheduler" --kubeconfig="$dir/scheduler.kubeconfig" --bind-address=127.0.0.1 --secure-port=$((port + 3)) --leader-elect=false
+    --enable-hostpath-provisioner --flex-volume-plugin-dir="$dir/no-plugins" "${emulated[@]}"
+  start kube-scheduler "$bin/kube-scheduler" --kubeconfig="$dir/scheduler.kubeconfig" --bind-address=127.0.0.1 --secure-port=$((port + 3)) --leader-elect=false "${emulated[@]}"
 }
 
 # The controller manager's own provisioner makes folders at a fixed place, from where both nodes mount them: every volume is shared.
@@ -221,5 +222,5 @@ case $command:$# in
   kill:[12]) kill_part "$@" ;;
   start:[12]) start_part "$@" ;;
   enter:[2-9]*) is_node "$1"; in_node "$@" ;;
-  *) sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
