@@ -63,7 +63,7 @@ async fn what_the_api_server_does_with_image_volumes_is_found_out_before_the_fir
     let pod = world.create_guest("web", spec.clone()).await;
     let made = world.pod(&pod, "the launcher pod", Value::is_object).await;
     assert!(made["spec"]["initContainers"].is_null(), "this server keeps them");
-    assert_eq!(controller.requests.writes(), [tried, tried]);
+    assert_eq!(controller.requests.writes()[..2], [tried, tried]);
     assert_eq!(world.pods().list(&ListParams::default()).await.unwrap().items.len(), 1, "it was only asked to try");
     drop(controller);
     // Nothing can be tried there: what works everywhere is taken.
