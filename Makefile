@@ -11,7 +11,7 @@ export PATH := $(PATH):$(if $(CARGO_HOME),$(CARGO_HOME),$(HOME)/.cargo)/bin
 FERROVIRT := target/release/ferrovirt
 FUZZ_SECONDS ?= 60
 
-.PHONY: help run stop build images test test-unit test-api test-kubectl test-guests test-moves test-kubernetes reference-up reference-down kube-up kube-down fuzz lint fmt clean
+.PHONY: help run stop build images test test-unit test-seeds test-suites test-api test-kubectl test-guests test-moves test-kubernetes reference-up reference-down kube-up kube-down fuzz lint fmt clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name what; do printf '  make %-15s %s\n' "$$name" "$$what"; done
@@ -36,6 +36,12 @@ test: ## All tests: Rust, the API suite and kubectl on our server and on a real 
 
 test-unit: ## Only the Rust tests of the workspace
 	@scripts/test.sh rust
+
+test-seeds: ## Only the thousands of simulated clusters, which the Rust tests play a part of when SIMULATION_SEEDS is small
+	@scripts/test.sh seeds
+
+test-suites: ## All but the Rust tests: the API suite and kubectl, guests, machines and moves on the local cluster
+	@scripts/test.sh suites
 
 test-api: ## Only the API suite, on our server and on a real kube-apiserver
 	@scripts/test.sh api

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Runs every fuzz target for a while: fuzz/run.sh [SECONDS] [TARGET...]
+# Only builds them:                   fuzz/run.sh build
 #
 # Needs a nightly compiler and cargo-fuzz; what is missing is installed (cargo-fuzz into the cache, which takes a minute).
 # A target that crashes, hangs or eats its memory fails; the input is kept in fuzz/artifacts/TARGET.
@@ -32,6 +33,7 @@ if [ $# -gt 0 ]; then targets=("$@"); else mapfile -t targets < <(cd fuzz_target
 options=(--fuzz-dir . --sanitizer none)
 echo "fuzz: building ${#targets[@]} targets"
 "$fuzz" build "${options[@]}" >/dev/null || not_run "the targets cannot be built"
+[ "$seconds" != build ] || exit 0
 
 # A change is judged by itself and not by luck: CI always begins with the same inputs, everyone else with new ones.
 seed=${FUZZ_SEED:-${CI:+1}}

@@ -2,6 +2,8 @@
 # Runs the tests and cleans up after them, also when they fail or are interrupted:
 #   test.sh            everything but the last
 #   test.sh rust       the Rust tests of the workspace
+#   test.sh seeds      of these, only the thousands of simulated clusters
+#   test.sh suites     everything but the Rust tests and the last
 #   test.sh api        the API suite, on our server and on the reference
 #   test.sh kubectl    kubectl's commands, on our server and on the reference
 #   test.sh guests     real guests and machines on the local cluster, ours and KubeVirt's virtctl, and kill -9 of everything around them
@@ -102,6 +104,8 @@ rust_tests() {
     cargo test --locked --workspace --no-fail-fast
   fi
 }
+# What plays a number of seeds is called so.
+seeds() { cargo test --locked --workspace --no-fail-fast --test moves --test simulation many_; }
 # With one of the tests, although only programs are wanted: cargo would choose other features for the dependencies, and build them again.
 build() { cargo build --locked --workspace --bins --test chart; }
 api_suite() { "$target/api-suite" --kubeconfig "$1"; }
@@ -132,7 +136,7 @@ black_box() {
   [ "$what" = api ] || phase "build kubectl" tests/reference/build.sh kubectl
   if phase "start our server" start_ours; then on_a_cluster "$work/ours/kubeconfig" "our server"; fi
   stop_ours
-  [ "$what" != all ] || phase "foreign client on our server" foreign_client
+  case $what in all | suites) phase "foreign client on our server" foreign_client ;; esac
   phase "build the reference" tests/reference/build.sh || return
   if phase "start the reference" start_reference; then on_a_cluster "$work/reference/admin.kubeconfig" "the reference"; fi
   stop_reference
@@ -186,7 +190,7 @@ kubernetes() {
 }
 
 what=${1:-all}
-case $what in all | rust | api | kubectl | guests | moves | kubernetes) ;; *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
+case $what in all | rust | seeds | suites | api | kubectl | guests | moves | kubernetes) ;; *) sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
 phase "install what is missing" scripts/setup.sh test || exit 1
 case $what in all | rust)
   # The node's tests look inside pods with it.
@@ -194,9 +198,10 @@ case $what in all | rust)
   phase "Rust tests" rust_tests
   ;;
 esac
-case $what in all | api | kubectl) black_box ;; esac
-case $what in all | guests) guests ;; esac
-case $what in all | moves) moves ;; esac
+case $what in seeds) phase "simulated clusters" seeds ;; esac
+case $what in all | suites | api | kubectl) black_box ;; esac
+case $what in all | suites | guests) guests ;; esac
+case $what in all | suites | moves) moves ;; esac
 case $what in kubernetes) kubernetes ;; esac
 
 say "summary"
