@@ -1,7 +1,7 @@
 //! How objects travel. Lists, maps and flags with an empty default: absent and `null` mean empty, and empty is left out.
 //!
-//! A derived implementation is compiled once for every format, and for every way to read or write one. With a thousand
-//! types below a machine that was half of our programs. So whole objects go through [`read`] and [`write`], which
+//! A derived implementation is compiled once for every format, and for every way to read or write one. With as many
+//! types as there are below a machine that is much of a program. So whole objects go through [`read`] and [`write`], which
 //! hide the format behind a pointer: one implementation of each type serves all, for a call through a table per field.
 
 use serde::de::{self, Deserialize, DeserializeOwned, Deserializer};
