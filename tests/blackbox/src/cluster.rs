@@ -90,14 +90,8 @@ impl Cluster {
 
     /// Sends a request; an answer that is no success is an error.
     pub async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
-        let send = async || -> Result<String> {
-            Ok(self.client.request_text(request(&method, path).body(bytes(body))?).await?)
-        };
-        let text = match send().await {
-            Err(error) if method == Method::GET && hung_up(&error) => send().await,
-            text => text,
-        };
-        let text = text.with_context(|| format!("{method} {path}"))?;
+        let request = request(&method, path).body(bytes(body))?;
+        let text = self.client.request_text(request).await.with_context(|| format!("{method} {path}"))?;
         if text.trim().is_empty() {
             return Ok(Value::Null);
         }
@@ -164,12 +158,6 @@ fn bytes(body: Option<&Value>) -> Vec<u8> {
 /// Whether an error is an answer of the server with this code.
 pub fn is_code(error: &anyhow::Error, code: u16) -> bool {
     matches!(error.downcast_ref::<kube::Error>(), Some(kube::Error::Api(status)) if status.code == code)
-}
-
-/// Whether the server closed the connection instead of answering, as one does that was idle for long when the request met its end.
-fn hung_up(error: &anyhow::Error) -> bool {
-    let is_incomplete = |error: &hyper::Error| error.is_incomplete_message();
-    error.chain().any(|cause| cause.downcast_ref::<hyper::Error>().is_some_and(is_incomplete))
 }
 
 /// Looks again and again until `look` finds something; `what` says for a failure what was waited for.

@@ -29,6 +29,7 @@ use ferrovirt_apiserver::http::respond::{self, Answer};
 use ferrovirt_apiserver::serve::erase;
 use ferrovirt_apiserver::server::Call;
 use ferrovirt_apiserver::status::{ApiError, ApiResult};
+use http::header::{CONNECTION, HeaderValue, UPGRADE};
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -165,12 +166,18 @@ impl VirtApi {
     }
 
     async fn handle(&self, request: Request<RequestBody>, peer: &Peer) -> Answer {
+        let asks_to_switch = request.headers().contains_key(UPGRADE);
         let answer = tokio::time::timeout(REQUEST, self.answer(request, peer)).await;
         let late = || {
             let why = format!("the request was not answered within {} s", REQUEST.as_secs());
             Err(ApiError::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", why))
         };
-        answer.unwrap_or_else(|_| late()).unwrap_or_else(|error| respond::error(&error))
+        let mut answer = answer.unwrap_or_else(|_| late()).unwrap_or_else(|error| respond::error(&error));
+        // kube-apiserver passes a refusal on and closes the client's connection without a word: who would use it again has to be told.
+        if asks_to_switch && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        answer
     }
 
     async fn answer(&self, request: Request<RequestBody>, peer: &Peer) -> ApiResult<Answer> {

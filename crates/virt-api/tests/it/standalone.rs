@@ -15,8 +15,10 @@ use ferrovirt_apiserver::server::Peer;
 use ferrovirt_virt_api::server::{Certificate, Files, Service, VirtApi};
 use ferrovirt_virt_api::{Kubernetes, LocalHandlers, Subresources};
 use futures::{SinkExt, StreamExt};
-use http::{Method, Request};
+use http::request::Builder;
+use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject as _;
@@ -120,17 +122,21 @@ impl World {
 
     /// A request to the server itself, past the API server.
     async fn direct(&self, identity: Option<&Identity>, method: Method, path: &str, body: &[u8]) -> (u16, Value) {
+        let answer = self.answered(identity, Request::builder().method(method).uri(path), body).await;
+        let code = answer.status().as_u16();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        (code, serde_json::from_slice(&body).unwrap_or_default())
+    }
+
+    async fn answered(&self, identity: Option<&Identity>, request: Builder, body: &[u8]) -> Response<Incoming> {
         let stream = TcpStream::connect(self.address).await.unwrap();
         let connector = TlsConnector::from(Arc::new(self.tls(identity)));
         let stream = connector.connect(ServerName::try_from(NAME).unwrap(), stream).await.unwrap();
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
-        let request = Request::builder().method(method).uri(path).header("host", NAME);
+        let request = request.header("host", NAME);
         let request = request.header("x-remote-user", "jane").header("x-remote-group", "system:masters");
-        let answer = sender.send_request(request.body(Full::new(Bytes::copy_from_slice(body))).unwrap()).await.unwrap();
-        let code = answer.status().as_u16();
-        let body = answer.into_body().collect().await.unwrap().to_bytes();
-        (code, serde_json::from_slice(&body).unwrap_or_default())
+        sender.send_request(request.body(Full::new(Bytes::copy_from_slice(body))).unwrap()).await.unwrap()
     }
 
     fn tls(&self, identity: Option<&Identity>) -> rustls::ClientConfig {
@@ -226,6 +232,20 @@ async fn a_console_goes_through_the_aggregation_layer() {
     assert_eq!(answer.headers()["sec-websocket-protocol"], "plain.kubevirt.io");
     console.send(Message::Binary(Bytes::from_static(b"root\n"))).await.unwrap();
     assert_eq!(console.next().await.unwrap().unwrap().into_data(), "root\n");
+}
+
+/// kube-apiserver gives such a connection up, and clients keep what they are not told about.
+#[tokio::test]
+async fn who_is_refused_a_websocket_is_told_that_the_connection_ends() {
+    let world = World::start().await;
+    let proxy = world.cluster.server.identity.pki().front_proxy_client();
+    let path = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/nobody/console";
+    let plain = world.answered(Some(proxy), Request::builder().uri(path), b"").await;
+    assert_eq!((plain.status().as_u16(), plain.headers().get("connection")), (404, None));
+    let asked = Request::builder().uri(path).header("connection", "Upgrade").header("upgrade", "websocket");
+    let asked = asked.header("sec-websocket-version", "13").header("sec-websocket-key", "AAAAAAAAAAAAAAAAAAAAAA==");
+    let refused = world.answered(Some(proxy), asked, b"").await;
+    assert_eq!((refused.status().as_u16(), &refused.headers()["connection"]), (404, &"close".parse().unwrap()));
 }
 
 #[tokio::test]
