@@ -8,6 +8,7 @@ use anyhow::{Result, anyhow};
 use clap::{Args, ValueEnum};
 use futures::StreamExt;
 use futures::future::BoxFuture;
+use tokio::task::JoinSet;
 
 use crate::cluster::Cluster;
 use crate::scene::Scene;
@@ -111,9 +112,16 @@ pub async fn run<S>(arguments: &Arguments, cases: Vec<Case<S>>, surroundings: im
     for (group, jobs) in [(together, arguments.jobs.max(1)), (alone, 1)] {
         let runs = group.into_iter().map(|case| one(&cluster, case, arguments, &surroundings));
         let mut ended = futures::stream::iter(runs).buffer_unordered(jobs);
-        while let Some(ok) = ended.next().await {
-            if ok { passed += 1 } else { failed += 1 }
+        // A real Kubernetes takes a dozen seconds to empty a namespace, most of them waiting: the next case need not.
+        let mut removals = JoinSet::new();
+        while let Some((ok, scene)) = ended.next().await {
+            *(if ok { &mut passed } else { &mut failed }) += 1;
+            if let Some(scene) = scene.filter(|_| ok || !arguments.keep) {
+                removals.spawn(async move { scene.remove().await });
+            }
         }
+        // What looks at the whole machine must find nothing of these.
+        removals.join_all().await;
     }
     let besides = |count: usize, what: &str| if count == 0 { String::new() } else { format!(", {count} {what}") };
     let (skipped, left_out) = (besides(skipped.len(), "skipped"), besides(left_out.len(), "left out"));
@@ -121,33 +129,32 @@ pub async fn run<S>(arguments: &Arguments, cases: Vec<Case<S>>, surroundings: im
     Ok(if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs one case in a namespace of its own, says how it ended, and cleans up.
-async fn one<S>(cluster: &Cluster, case: &Case<S>, arguments: &Arguments, surroundings: &impl Fn(Scene) -> S) -> bool {
+/// Runs one case in a namespace of its own, and says how it ended. The namespace is left to be removed.
+async fn one<S>(
+    cluster: &Cluster,
+    case: &Case<S>,
+    arguments: &Arguments,
+    surroundings: &impl Fn(Scene) -> S,
+) -> (bool, Option<Scene>) {
     let begin = Instant::now();
     let scene = match Scene::new(cluster.clone(), &case.name).await {
         Ok(scene) => scene,
         Err(error) => {
             println!("FAILED  {}: {}\n    {error:#}", case.name, case.about);
-            return false;
+            return (false, None);
         }
     };
     let patience = Duration::from_secs(arguments.patience);
     let outcome = tokio::time::timeout(patience, (case.run)(surroundings(scene.clone()))).await;
     let outcome = outcome.unwrap_or_else(|_| Err(anyhow!("not done after {} s", arguments.patience)));
     let seconds = begin.elapsed().as_secs_f32();
+    let ok = outcome.is_ok();
     match outcome {
-        Ok(()) => {
-            println!("ok      {} ({seconds:.1} s)", case.name);
-            scene.remove().await;
-            true
-        }
+        Ok(()) => println!("ok      {} ({seconds:.1} s)", case.name),
         Err(error) => {
             let details = scene.details().await;
             println!("FAILED  {} ({seconds:.1} s): {}\n    {error:#}\n{details}", case.name, case.about);
-            if !arguments.keep {
-                scene.remove().await;
-            }
-            false
         }
     }
+    (ok, Some(scene))
 }
