@@ -8,8 +8,7 @@
 #   test.sh kubectl    kubectl's commands, on our server and on the reference
 #   test.sh guests     real guests and machines on the local cluster, ours and KubeVirt's virtctl, and kill -9 of everything around them
 #   test.sh moves      live migration on a local cluster with two nodes, and kill -9 and cut links in its middle
-#   test.sh kubernetes an installation on a real Kubernetes with two nodes: guests, machines, moves, kill -9, removal (needs root);
-#                      with FERROVIRT_KUBERNETES=short without machines, moves, and guests without image volumes
+#   test.sh kubernetes an installation on a real Kubernetes with two nodes: guests, machines, moves, kill -9, removal (needs root)
 # A phase that fails does not keep the later ones from running. Ends with a line per phase; fails when any phase failed.
 # The reference is a real kube-apiserver, built with Go. Where no Go is there nor can be fetched, what needs it is skipped, and said so.
 set -uo pipefail
@@ -143,16 +142,18 @@ black_box() {
   stop_reference
 }
 
+foreign_virtctl() { # foreign_virtctl CLUSTER: what KubeVirt's own virtctl can do is judged by the cases of ours
+  phase "build KubeVirt's virtctl" tests/reference/build.sh virtctl || return
+  phase "KubeVirt's virtctl on $1" vm_suite "$bin/virtctl" --filter virtctl/
+}
+
 guests() {
   phase "build the programs" build || return
   phase "build kubectl" tests/reference/build.sh kubectl || return
   if phase "start the local cluster" start_cluster; then
     phase "guests on the local cluster" vmi_suite
     phase "machines on the local cluster" vm_suite "$target/virtctl"
-    # What KubeVirt's own virtctl can do is judged by the same cases.
-    if phase "build KubeVirt's virtctl" tests/reference/build.sh virtctl; then
-      phase "KubeVirt's virtctl on the local cluster" vm_suite "$bin/virtctl" --filter virtctl/
-    fi
+    foreign_virtctl "the local cluster"
     phase "guests survive kill -9" faults
   fi
   phase "stop the local cluster" stop_cluster
@@ -173,8 +174,6 @@ kubernetes_images() { PROGRAMS=${PROGRAMS-$target} images/build.sh "$work/images
 installation() { tests/kubernetes/installation.sh "$1" "$kubernetes_state" "$target/ferrovirt" "$target/virtctl"; }
 
 kubernetes() {
-  local short=0
-  [ "${FERROVIRT_KUBERNETES:-}" != short ] || short=1
   kubeconfig=$kubernetes_state/admin.kubeconfig
   phase "build the programs" build || return
   phase "build the images" kubernetes_images || return
@@ -182,18 +181,19 @@ kubernetes() {
     if phase "install" installation install; then
       # Its storage class makes directories, and its pods have addresses of one family.
       phase "guests on Kubernetes" vmi_suite --without block-claims --without ipv6
-      [ $short = 1 ] || phase "machines on Kubernetes" vm_suite "$target/virtctl"
-      [ $short = 1 ] || phase "live migration on Kubernetes" migration_suite
+      phase "machines on Kubernetes" vm_suite "$target/virtctl"
+      foreign_virtctl Kubernetes
+      phase "live migration on Kubernetes" migration_suite
       phase "guests survive kill -9 and an update" tests/kubernetes/faults.sh "$kubernetes_state" "$target/ferrovirt" "$target/virtctl"
       phase "remove" installation remove
     fi
   fi
   phase "stop Kubernetes" stop_kubernetes
-  [ $short = 1 ] || phase "guests without image volumes" tests/kubernetes/sidecars.sh "$target" "$work/images"
+  phase "guests without image volumes" tests/kubernetes/sidecars.sh "$target" "$work/images"
 }
 
 what=${1:-all}
-case $what in all | rust | seeds | suites | api | kubectl | guests | moves | kubernetes) ;; *) sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
+case $what in all | rust | seeds | suites | api | kubectl | guests | moves | kubernetes) ;; *) sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
 phase "install what is missing" scripts/setup.sh test || exit 1
 case $what in all | rust)
   # The node's tests look inside pods with it.
