@@ -15,11 +15,15 @@ pub mod kinds;
 pub mod present;
 pub mod requests;
 
+use std::sync::Arc;
+
 use ferrovirt_install::Images;
 use ferrovirt_reconcile::component::{self, RunError};
 use ferrovirt_reconcile::{Clock, LeaderConfig};
 use kube::Client;
 use tokio_util::sync::CancellationToken;
+
+pub use installation::Flags;
 
 /// The name under which changes are recorded in `managedFields`.
 pub(crate) const MANAGER: &str = "virt-operator";
@@ -31,6 +35,8 @@ pub struct OperatorConfig {
     pub namespace: String,
     /// What it installs, unless the `KubeVirt` object says otherwise.
     pub images: Images,
+    /// The flags that `spec.customizeComponents.flags` may have.
+    pub flags: Arc<Flags>,
     /// Its own version.
     pub version: String,
     /// The lease to hold while working; without one this must be the only process.

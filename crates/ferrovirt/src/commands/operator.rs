@@ -1,10 +1,12 @@
 //! `ferrovirt operator`: virt-operator, in the foreground.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use ferrovirt_install::{Images, names};
-use ferrovirt_operator::OperatorConfig;
+use ferrovirt_operator::{Flags, OperatorConfig};
 use ferrovirt_reconcile::{Clock, LeaderConfig};
 
 use super::pod::{client, identity, until_stopped};
@@ -42,6 +44,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let config = OperatorConfig {
             namespace: args.namespace.clone(),
             images,
+            flags: Arc::new(component_flags()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             leader: Some(LeaderConfig::new(&args.namespace, names::OPERATOR, identity(&args.name))),
             clock: Clock::System,
@@ -50,9 +53,28 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     })
 }
 
+/// The flags that the components have in this version of them.
+fn component_flags() -> Flags {
+    fn flags<A: clap::Args>() -> BTreeSet<String> {
+        let command = A::augment_args(clap::Command::new(names::PRODUCT));
+        command.get_arguments().filter_map(|argument| argument.get_long().map(str::to_owned)).collect()
+    }
+    Flags::from([
+        (names::API, flags::<super::api::Args>()),
+        (names::CONTROLLER, flags::<super::controller::Args>()),
+        (names::HANDLER, flags::<super::handler::Args>()),
+    ])
+}
+
 #[cfg(test)]
 mod tests {
-    use ferrovirt_install::names::NODE_CERTIFICATE_SUFFIX;
+    use ferrovirt_install::names::{HANDLER, NODE_CERTIFICATE_SUFFIX};
+
+    #[test]
+    fn flags_of_components_are_known() {
+        let flags = super::component_flags();
+        assert!(flags[HANDLER].contains("max-devices") && !flags[HANDLER].contains("help"), "{flags:?}");
+    }
 
     /// Who signs and who checks must mean the same name.
     #[test]

@@ -12,6 +12,7 @@ use jiff::SignedDuration;
 use serde_json::Value;
 
 use super::act::Action;
+use super::customize::{Customized, Wanted, customized};
 use super::status::{self, Progress};
 use super::{View, parameters, rollout, uninstall};
 use crate::certificates::{self, Lifetimes, Situation};
@@ -123,7 +124,9 @@ fn install(view: &View, kubevirt: &KubeVirt) -> Decision {
     if !certificates.bundle.is_empty() {
         wanted.push(ferrovirt_install::ca_bundle(&parameters));
     }
-    let wanted: Vec<Value> = wanted.into_iter().map(stamped).collect();
+    let Customized { objects: wanted, unused } = customized(wanted, kubevirt, &view.flags);
+    let wanted: Vec<Wanted> =
+        wanted.into_iter().map(|it| Wanted { object: stamped(it.object), unfit: it.unfit }).collect();
     let target = status::Target::of(view, &parameters);
     let old = kubevirt.status.as_ref();
     let updates = old.and_then(|old| old.observed_deployment_id.as_ref()).is_some_and(|id| *id != target.id);
@@ -131,8 +134,8 @@ fn install(view: &View, kubevirt: &KubeVirt) -> Decision {
     for step in if updates { UPDATE } else { INSTALL } {
         waiting = match step {
             Step::Apply(which) => {
-                let of_group = wanted.iter().filter(|object| group(object) == *which);
-                plan.actions.extend(of_group.filter(|object| drifted(view, object)).map(Action::apply));
+                let of_group = wanted.iter().filter(|it| group(&it.object) == *which && it.unfit.is_none());
+                plan.actions.extend(of_group.map(|it| &it.object).filter(|it| drifted(view, it)).map(Action::apply));
                 None
             }
             Step::Certificates => {
@@ -140,7 +143,7 @@ fn install(view: &View, kubevirt: &KubeVirt) -> Decision {
                 (!certificates.ready).then(|| "certificates are being made".to_owned())
             }
             Step::Await(which) => {
-                let component = wanted.iter().find(|object| group(object) == *which);
+                let component = wanted.iter().find(|it| group(&it.object) == *which);
                 component.and_then(|component| waits_for(view, component))
             }
         };
@@ -148,14 +151,17 @@ fn install(view: &View, kubevirt: &KubeVirt) -> Decision {
             break;
         }
     }
-    let kept: BTreeSet<Id> = wanted.iter().map(Id::of).collect();
-    if waiting.is_none() {
+    let kept: BTreeSet<Id> = wanted.iter().map(|it| Id::of(&it.object)).collect();
+    let unfit = wanted.iter().find_map(|it| it.unfit.clone());
+    if waiting.is_none() && unfit.is_none() {
         plan.actions.extend(leftovers(view, &kept));
     }
-    let components = wanted.iter().filter(|it| matches!(group(it), Group::Api | Group::Controller | Group::Handler));
+    let components = wanted.iter().map(|it| &it.object);
+    let components = components.filter(|it| matches!(group(it), Group::Api | Group::Controller | Group::Handler));
     let serves = components.map(Id::of).all(|id| view.present.get(&id).is_some_and(rollout::serves));
     let created = kept.iter().all(|id| view.present.contains_key(id));
-    plan = plan.report(status::installing(kubevirt, &target, &Progress { waiting, updates, created, serves }, view));
+    let progress = Progress { waiting, updates, created, serves, unfit, unused };
+    plan = plan.report(status::installing(kubevirt, &target, &progress, view));
     let due = certificates.due.map_or(LOOK, |due| due.duration_since(view.now).try_into().unwrap_or_default());
     plan.look_again_after(due.clamp(Duration::from_secs(1), LOOK))
 }
@@ -177,10 +183,13 @@ fn certify(view: &View, step: certificates::Step, lifetimes: Lifetimes) -> Actio
     Action::Certificate { step, authority: present(names::CA), api: present(names::API_CERTIFICATE), lifetimes }
 }
 
-fn waits_for(view: &View, component: &Value) -> Option<String> {
-    match view.present.get(&Id::of(component)) {
-        Some(there) if !drifted(view, component) => rollout::waits_for(there),
-        _ => Some(format!("{} is being written", Id::of(component))),
+fn waits_for(view: &View, component: &Wanted) -> Option<String> {
+    let id = Id::of(&component.object);
+    match (view.present.get(&id), &component.unfit) {
+        (Some(there), Some(_)) => rollout::waits_for(there),
+        (Some(there), None) if !drifted(view, &component.object) => rollout::waits_for(there),
+        (None, Some(problem)) => Some(problem.clone()),
+        _ => Some(format!("{id} is being written")),
     }
 }
 

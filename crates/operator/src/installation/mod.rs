@@ -12,6 +12,7 @@
 
 mod act;
 mod caches;
+mod customize;
 mod decide;
 mod rollout;
 mod status;
@@ -30,6 +31,7 @@ use serde_json::Value;
 
 pub use act::Action;
 pub use caches::Caches;
+pub use customize::Flags;
 pub(crate) use decide::lifetimes;
 
 use crate::OperatorConfig;
@@ -50,6 +52,8 @@ pub struct View {
     pub namespace: String,
     /// What it installs by itself.
     pub images: Images,
+    /// Flags that components know.
+    pub flags: Arc<Flags>,
     /// Its version.
     pub version: String,
     /// The time.
@@ -79,6 +83,7 @@ pub struct Installation {
     client: Client,
     caches: Caches,
     images: Images,
+    flags: Arc<Flags>,
     version: String,
     clock: Clock,
 }
@@ -87,8 +92,9 @@ pub struct Installation {
 pub(crate) fn runner(client: Client, caches: Caches, config: &OperatorConfig) -> Runner<Installation> {
     let queue = Queue::default();
     caches.feed(&queue);
-    let (images, version, clock) = (config.images.clone(), config.version.clone(), config.clock);
-    Runner::new(Installation { client, caches, images, version, clock }, queue)
+    let (images, flags) = (config.images.clone(), config.flags.clone());
+    let (version, clock) = (config.version.clone(), config.clock);
+    Runner::new(Installation { client, caches, images, flags, version, clock }, queue)
 }
 
 impl Controller for Installation {
@@ -107,6 +113,7 @@ impl Controller for Installation {
             nodes: self.caches.nodes(),
             namespace: self.caches.namespace().to_owned(),
             images: self.images.clone(),
+            flags: self.flags.clone(),
             version: self.version.clone(),
             now: self.clock.now(),
         })

@@ -19,6 +19,7 @@ const CREATED: &str = "Created";
 const AVAILABLE: &str = "Available";
 const PROGRESSING: &str = "Progressing";
 const DEGRADED: &str = "Degraded";
+const CUSTOMIZATION_FAILED: &str = "CustomizationFailed";
 
 /// What is to be installed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +55,10 @@ pub(super) struct Progress {
     pub(super) created: bool,
     /// Every component does its work, if not with all its pods.
     pub(super) serves: bool,
+    /// Why something is not as the users want it.
+    pub(super) unfit: Option<String>,
+    /// Patches that nothing fits.
+    pub(super) unused: Vec<String>,
 }
 
 /// Conditions of a status; those that stay as they were keep their times.
@@ -99,12 +104,10 @@ fn changed(kubevirt: &KubeVirt, now: Timestamp, change: impl FnOnce(&mut Conditi
 /// An installation that is being made, or is ready.
 pub(super) fn installing(kubevirt: &KubeVirt, target: &Target, progress: &Progress, view: &View) -> KubeVirtStatus {
     let mut status = changed(kubevirt, view.now, |conditions| {
-        match kubevirt.spec.customize_components {
-            None => conditions.remove(SYNCHRONIZED),
-            Some(_) => {
-                let message = "spec.customizeComponents is not carried out yet: remove it.";
-                conditions.set(SYNCHRONIZED, false, "NotSupported", message);
-            }
+        match &progress.unfit {
+            Some(problem) => conditions.set(SYNCHRONIZED, false, CUSTOMIZATION_FAILED, problem),
+            None if progress.unused.is_empty() => conditions.remove(SYNCHRONIZED),
+            None => conditions.set(SYNCHRONIZED, true, "PatchesUnused", &progress.unused.join("; ")),
         }
         match &progress.waiting {
             Some(_) if progress.updates => conditions.remove(CREATED),
@@ -113,13 +116,14 @@ pub(super) fn installing(kubevirt: &KubeVirt, target: &Target, progress: &Progre
             }
             _ => conditions.remove(CREATED),
         }
-        match &progress.waiting {
-            None => conditions.three([true, false, false], "AllComponentsReady", "All components are ready."),
-            Some(waiting) if progress.updates => {
+        match (&progress.unfit, &progress.waiting) {
+            (Some(problem), _) => conditions.three([progress.serves, false, true], CUSTOMIZATION_FAILED, problem),
+            (None, None) => conditions.three([true, false, false], "AllComponentsReady", "All components are ready."),
+            (None, Some(waiting)) if progress.updates => {
                 let message = format!("Transitioning from the previous version to {}: {waiting}", target.version);
                 conditions.three([true, true, true], "UpdateInProgress", &message);
             }
-            Some(waiting) => {
+            (None, Some(waiting)) => {
                 let message =
                     format!("Deploying version {} with registry {}: {waiting}", target.version, target.registry);
                 conditions.three([progress.serves, true, false], "DeploymentInProgress", &message);
@@ -133,7 +137,7 @@ pub(super) fn installing(kubevirt: &KubeVirt, target: &Target, progress: &Progre
     status.target_deployment_id = Some(target.id.clone());
     status.default_architecture = Some("amd64".to_owned());
     let deployed = status.phase == Some(KubeVirtPhase::Deployed);
-    if progress.waiting.is_none() {
+    if progress.waiting.is_none() && progress.unfit.is_none() {
         status.observed_kube_virt_registry = Some(target.registry.clone());
         status.observed_kube_virt_version = Some(target.version.clone());
         status.observed_deployment_config = Some(target.config.clone());

@@ -315,3 +315,39 @@ async fn virt_handlers_get_certificates_and_others_do_not() {
     operator.stop().await;
     world.end().await;
 }
+
+#[tokio::test]
+async fn users_change_what_is_installed_and_are_told_what_cannot_be() {
+    let world = World::new().await;
+    let operator = world.operator("v1", 0);
+    world.deployed().await;
+    let patch = |name: &str, path: &str| {
+        let patch = json!([{"op": "replace", "path": path, "value": 5}]).to_string();
+        json!({"resourceType": "Deployment", "resourceName": name, "type": "json", "patch": patch})
+    };
+    let change = |patches: Value| json!({"spec": {"customizeComponents": {"patches": patches, "flags": {"handler": {"max-devices": "9"}}}}});
+    world.merge(KUBEVIRT, &change(json!([patch("virt-controller", "/spec/replicas"), patch("nobody", "/spec")]))).await;
+    world.wait(CONTROLLER, "the replicas", |it| it["spec"]["replicas"] == 5).await;
+    let flagged = |it: &Value| it["spec"]["template"]["spec"]["containers"][0]["command"][2] == "--max-devices=9";
+    world.wait(HANDLER, "the flag", flagged).await;
+    let unused = |it: &Value| condition(it, "Synchronized")["reason"] == "PatchesUnused";
+    world.wait(KUBEVIRT, "a word about the second patch", unused).await;
+    world.start(CONTROLLER).await;
+    world.start(HANDLER).await;
+    world.wait(KUBEVIRT, "readiness", |it| condition(it, "Available")["status"] == "True").await;
+
+    // What cannot be done changes nothing, and does not hold up anything else.
+    let before = world.get(API).await.unwrap();
+    world.merge(KUBEVIRT, &change(json!([patch("virt-api", "/spec/nothing/below")]))).await;
+    let failed = |it: &Value| condition(it, "Degraded")["reason"] == "CustomizationFailed";
+    let kubevirt = world.wait(KUBEVIRT, "the refusal", failed).await;
+    let message = condition(&kubevirt, "Synchronized")["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("Deployment virt-api is left as it is: spec.customizeComponents.patches[0]"),
+        "{message}"
+    );
+    world.wait(CONTROLLER, "the usual replicas", |it| it["spec"]["replicas"] == 2).await;
+    assert_eq!(world.get(API).await.unwrap()["spec"], before["spec"]);
+    operator.stop().await;
+    world.end().await;
+}

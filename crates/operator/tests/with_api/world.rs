@@ -83,6 +83,7 @@ impl World {
         let config = OperatorConfig {
             namespace: "kubevirt".to_owned(),
             images: Images::of("registry.example", version),
+            flags: Arc::new([("virt-handler", ["max-devices".to_owned()].into())].into()),
             version: version.to_owned(),
             leader: None,
             clock: Clock::starting_at(jiff::Timestamp::now() + jiff::SignedDuration::from_hours(hours)),
