@@ -7,56 +7,20 @@
 set -uo pipefail
 ferrovirt=$1 state=$2 kubectl=$3
 export KUBECONFIG=$state/kubeconfig
-names=(one two three) passed=0 failed=0
+names=(one two three)
+# shellcheck source=../checks.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../checks.sh"
 namespace=faults-$$
 
 k() { "$kubectl" --namespace "$namespace" "$@"; }
-check() { # check NAME COMMAND…
-  local name=$1
-  shift
-  if "$@"; then passed=$((passed + 1)); echo "ok      $name"; else failed=$((failed + 1)); echo "FAILED  $name"; fi
-}
 cleanup() { "$kubectl" delete namespace "$namespace" --timeout 60s >/dev/null 2>&1; }
 trap cleanup EXIT
 
-guest() {
-  cat <<YAML
-apiVersion: kubevirt.io/v1
-kind: VirtualMachineInstance
-metadata: {name: $1}
-spec:
-  terminationGracePeriodSeconds: 0
-  domain:
-    memory: {guest: 128Mi}
-    firmware:
-      kernelBoot:
-        kernelArgs: console=ttyS0 quiet
-        container: {image: "ferrovirt.io/guest-kernel:test", kernelPath: /boot/vmlinuz, initrdPath: /boot/initrd, imagePullPolicy: Never}
-    devices:
-      disks: [{name: seed, disk: {bus: virtio}}]
-      interfaces: [{name: default, masquerade: {}}]
-  networks: [{name: default, pod: {}}]
-  volumes:
-  - name: seed
-    cloudInitNoCloud:
-      userData: |
-        #cloud-config
-        runcmd: ["heartbeat > /dev/ttyS0 &"]
-YAML
-}
-
-soon() { # soon SECONDS COMMAND…: until it succeeds
-  local deadline=$((SECONDS + $1))
-  shift
-  until "$@" >/dev/null 2>&1; do
-    [ $SECONDS -lt $deadline ] || return 1
-    sleep 0.2
-  done
-}
 pid_in() { cut -d' ' -f1 "$1/process"; }
 uid_of() { k get vmi "$1" -o jsonpath='{.metadata.uid}'; }
 serial() { k exec "$(k get pods -l "kubevirt.io/created-by=$(uid_of "$1")" -o name)" -- cat "/var/run/kubevirt-private/$(uid_of "$1")/virt-serial0-log"; }
 beats() { serial "$1" | grep -ao 'beat [0-9]*' | cut -d' ' -f2; }
+counted() { beats "$1" | without_gap; }
 counts() { [ "$(beats "$1" | tail -1)" -gt "${2:-0}" ]; }
 qemus() { for name in "${names[@]}"; do pgrep -f "guest=${namespace}_$name,"; done; }
 # The objects are right: every guest is Running and Ready on a node that is.
@@ -79,13 +43,9 @@ survives() { # survives NAME PID…: after kill -9 of these processes
     index=$((index + 1))
   done
 }
-without_gap() { # every number follows the one before
-  beats "$1" | awk 'NR > 1 && $1 != last + 1 { print "        a gap after beat " last; bad = 1 } { last = $1 } END { exit bad || NR < 20 }'
-}
-
 machine() { # such a guest as a machine that shall always run
   printf '%s\n' 'apiVersion: kubevirt.io/v1' 'kind: VirtualMachine' 'metadata: {name: always}' 'spec:' '  runStrategy: Always' '  template:'
-  guest always | sed -n '/^spec:/,$s/^/    /p'
+  counting_guest always | sed -n '/^spec:/,$s/^/    /p'
 }
 begins() { machine | k apply -f - >/dev/null && k wait vmi always --for condition=Ready --timeout 60s >/dev/null; }
 stops_and_starts() {
@@ -100,7 +60,7 @@ stops_and_starts() {
 }
 
 "$kubectl" create namespace "$namespace" >/dev/null || exit 1
-for name in "${names[@]}"; do guest "$name" | k apply -f - >/dev/null || exit 1; done
+for name in "${names[@]}"; do counting_guest "$name" | k apply -f - >/dev/null || exit 1; done
 for name in "${names[@]}"; do soon 120 counts "$name" 5 || { echo "$name does not count"; k describe vmi "$name"; exit 1; }; done
 running=$(qemus)
 nodes=("$state"/nodes/*/)
@@ -111,7 +71,7 @@ check "the supervisor" survives supervisor "$(pid_in "$state/supervisor")"
 everything=("$(pid_in "$state/supervisor")" "$(pid_in "$state")")
 for node in "${nodes[@]}"; do everything+=("$(pid_in "$node")"); done
 check "all at once" survives everything "${everything[@]}"
-for name in "${names[@]}"; do check "$name counted without a gap" without_gap "$name"; done
+for name in "${names[@]}"; do check "$name counted without a gap" counted "$name"; done
 check "a machine that always runs is stopped and started with the cluster" stops_and_starts
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

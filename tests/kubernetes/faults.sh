@@ -9,7 +9,9 @@ bin=${FERROVIRT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ferrovirt}/reference/bin
 [ $# = 3 ] || { sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 state=$1 ferrovirt=$2 virtctl=$3
 export KUBECONFIG=$state/admin.kubeconfig
-names=(one two) passed=0 failed=0
+names=(one two)
+# shellcheck source=../checks.sh
+source "$here/../checks.sh"
 namespace=faults-$$
 # For a component to start, see what is there and say so.
 patience=90
@@ -17,50 +19,11 @@ patience=90
 kubectl() { "$bin/kubectl" --cache-dir "$state/kubectl" "$@"; }
 k() { kubectl --namespace "$namespace" "$@"; }
 cluster() { "$here/cluster.sh" --state "$state" "$@"; }
-check() { # check WHAT COMMAND…
-  local what=$1
-  shift
-  if "$@"; then passed=$((passed + 1)); echo "ok      $what"; else failed=$((failed + 1)); echo "FAILED  $what"; fi
-}
 cleanup() { k delete namespace "$namespace" --timeout 120s >/dev/null 2>&1; }
 trap cleanup EXIT
 
-guest() { # guest NAME NODE
-  cat <<YAML
-apiVersion: kubevirt.io/v1
-kind: VirtualMachineInstance
-metadata: {name: $1}
-spec:
-  terminationGracePeriodSeconds: 0
-  nodeSelector: {kubernetes.io/hostname: $2}
-  domain:
-    memory: {guest: 128Mi}
-    firmware:
-      kernelBoot:
-        kernelArgs: console=ttyS0 quiet no_timer_check
-        container: {image: "ferrovirt.io/guest-kernel:test", kernelPath: /boot/vmlinuz, initrdPath: /boot/initrd, imagePullPolicy: Never}
-    devices:
-      disks: [{name: seed, disk: {bus: virtio}}]
-      interfaces: [{name: default, masquerade: {}}]
-  networks: [{name: default, pod: {}}]
-  volumes:
-  - name: seed
-    cloudInitNoCloud:
-      userData: |
-        #cloud-config
-        runcmd: ["heartbeat > /dev/ttyS0 &"]
-YAML
-}
-
-soon() { # soon SECONDS COMMAND…: until it succeeds
-  local deadline=$((SECONDS + $1))
-  shift
-  until "$@" >/dev/null 2>&1; do
-    [ $SECONDS -lt $deadline ] || return 1
-    sleep 0.5
-  done
-}
 beats() { timeout 30 "$virtctl" --namespace "$namespace" console "$1" --log 2>/dev/null | grep -ao 'beat [0-9]*' | cut -d' ' -f2; }
+counted() { beats "$1" | without_gap; }
 last_beat() { beats "$1" | tail -1; }
 counts() { local beat; beat=$(last_beat "$1"); [ "${beat:-0}" -gt "${2:-0}" ]; }
 qemus() { local name; for name in "${names[@]}"; do pgrep --full "guest=${namespace}_$name,"; done; }
@@ -101,14 +64,10 @@ updated() { # the object says so, and no component is of another version
   [ "$(k -n kubevirt get kubevirt kubevirt -o jsonpath='{.status.observedKubeVirtVersion} {.status.conditions[?(@.type=="Progressing")].status}')" = "next False" ] \
     && ! k -n kubevirt get pods -o jsonpath='{range .items[*]}{.spec.containers[0].image}{"\n"}{end}' | grep -v ':next$'
 }
-without_gap() { # every number follows the one before
-  beats "$1" | awk 'NR > 1 && $1 != last + 1 { print "        a gap after beat " last; bad = 1 } { last = $1 } END { exit bad || NR < 20 }'
-}
-
 k create namespace "$namespace" >/dev/null || exit 1
 soon 30 k get serviceaccount default
-guest one node1 | k apply -f - >/dev/null || exit 1
-guest two node2 | k apply -f - >/dev/null || exit 1
+counting_guest one node1 | k apply -f - >/dev/null || exit 1
+counting_guest two node2 | k apply -f - >/dev/null || exit 1
 for name in "${names[@]}"; do soon 180 counts "$name" 5 || { echo "$name does not count"; k describe vmi "$name"; exit 1; }; done
 running=$(qemus)
 for node in node1 node2; do
@@ -118,6 +77,6 @@ check "kube-apiserver is killed, and started" survives restart kube-apiserver
 check "virt-handler is deleted on all nodes" survives replace virt-handler
 check "the whole control plane is deleted" survives replace virt-api,virt-controller,virt-operator
 check "Ferrovirt is updated" survives update
-for name in "${names[@]}"; do check "$name counted without a gap" without_gap "$name"; done
+for name in "${names[@]}"; do check "$name counted without a gap" counted "$name"; done
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

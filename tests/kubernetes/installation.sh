@@ -8,23 +8,10 @@ bin=${FERROVIRT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ferrovirt}/reference/bin
 [ $# = 4 ] || { sed -n '2,4s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 what=$1 state=$2 ferrovirt=$3 virtctl=$4
 export KUBECONFIG=$state/admin.kubeconfig
-passed=0 failed=0
+# shellcheck source=../checks.sh
+source "$here/../checks.sh"
 
 kubectl() { "$bin/kubectl" --cache-dir "$state/kubectl" "$@"; }
-check() { # check WHAT PATTERN COMMAND…: its output has to match, within a minute
-  local what=$1 pattern=$2 deadline=$((SECONDS + 60)) output
-  shift 2
-  until output=$("$@" 2>&1) && grep -qE -- "$pattern" <<<"$output"; do
-    if [ $SECONDS -ge $deadline ]; then
-      printf 'FAILED  %s\n  expected: %s\n  got:      %s\n' "$what" "$pattern" "$output"
-      failed=$((failed + 1))
-      return
-    fi
-    sleep 0.5
-  done
-  echo "ok      $what"
-  passed=$((passed + 1))
-}
 ready_pods() { # how many pods of a component are ready, and on how many nodes
   kubectl -n kubevirt get pods -l "kubevirt.io=$1" -o jsonpath='{range .items[?(@.status.phase=="Running")]}{.spec.nodeName} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}' \
     | awk '$2 == "True" { pods++; nodes[$1] } END { print pods + 0, length(nodes) }'
@@ -41,14 +28,21 @@ install() {
     return 1
   fi
   for component in virt-operator virt-api virt-controller virt-handler; do
-    check "$component: one on each node" '^2 2$' ready_pods $component
+    expect "$component: one on each node" '^2 2$' ready_pods $component
   done
-  check "the aggregated API, through the API server" '"name":"virtualmachineinstances/console"' kubectl get --raw /apis/subresources.kubevirt.io/v1
-  check "virtctl reaches it" 'Server' "$virtctl" version
-  check "what is wrong is refused" 'spec.domain.memory' refused
-  check "nodes take guests" '^true true $' kubectl get nodes -o 'jsonpath={range .items[*]}{.metadata.labels.kubevirt\.io/schedulable} {end}'
-  check "kubelets offer devices" '^1k 1k $' kubectl get nodes -o 'jsonpath={range .items[*]}{.status.allocatable.devices\.kubevirt\.io/tun} {end}'
+  expect "the aggregated API, through the API server" '"name":"virtualmachineinstances/console"' kubectl get --raw /apis/subresources.kubevirt.io/v1
+  expect "virtctl reaches it" 'Server' "$virtctl" version
+  expect "what is wrong is refused" 'spec.domain.memory' refused
+  expect "nodes take guests" '^true true $' kubectl get nodes -o 'jsonpath={range .items[*]}{.metadata.labels.kubevirt\.io/schedulable} {end}'
+  expect "kubelets offer devices" '^1k 1k $' kubectl get nodes -o 'jsonpath={range .items[*]}{.status.allocatable.devices\.kubevirt\.io/tun} {end}'
+  local wish='{"resourceType": "Deployment", "resourceName": "virt-api", "type": "merge", "patch": "{\"metadata\": {\"annotations\": {\"team\": \"a\"}}}"}'
+  customize "{\"patches\": [$wish]}"
+  expect "what users change of it" '^a$' team_of_virt_api
+  customize null
+  expect "and change back" '^$' team_of_virt_api
 }
+customize() { kubectl -n kubevirt patch kubevirt kubevirt --type merge --patch "{\"spec\": {\"customizeComponents\": $1}}"; }
+team_of_virt_api() { kubectl -n kubevirt get deployment virt-api -o 'jsonpath={.metadata.annotations.team}'; }
 refused() { ! kubectl create -f - 2>&1 <<<'{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "wrong", "namespace": "default"}, "spec": {"domain": {"devices": {}}}}'; }
 
 machine() {
@@ -78,11 +72,11 @@ remove() {
     return 1
   fi
   "$ferrovirt" manifests | kubectl delete --ignore-not-found --timeout 3m -f - || return
-  check "no object is left" '^$' objects_left
-  check "nodes have no labels of ours" '^$' marks_left
+  expect "no object is left" '^$' objects_left
+  expect "nodes have no labels of ours" '^$' marks_left
   for node in node1 node2; do
-    check "$node has no processes of ours" '^$' processes_left $node
-    check "$node has no sockets of ours" '^$' sockets_left $node
+    expect "$node has no processes of ours" '^$' processes_left $node
+    expect "$node has no sockets of ours" '^$' sockets_left $node
   done
 }
 objects_left() {

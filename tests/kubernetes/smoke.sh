@@ -5,7 +5,9 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 bin=${FERROVIRT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ferrovirt}/reference/bin
-rounds=${1:-2} passed=0 failed=0
+rounds=${1:-2}
+# shellcheck source=../checks.sh
+source "$here/../checks.sh"
 work=$(mktemp -d "${TMPDIR:-/tmp}/kubernetes-smoke.XXXXXX")
 state=$work/state
 
@@ -17,21 +19,6 @@ cleanup() {
 }
 trap cleanup EXIT
 trap 'exit 130' INT TERM HUP
-
-check() { # check WHAT PATTERN COMMAND…: its output has to match, within a minute
-  local what=$1 pattern=$2 deadline=$((SECONDS + 60)) output
-  shift 2
-  until output=$("$@" 2>&1) && grep -qE -- "$pattern" <<<"$output"; do
-    if [ $SECONDS -ge $deadline ]; then
-      printf 'FAILED  %s\n  expected: %s\n  got:      %s\n' "$what" "$pattern" "$output"
-      failed=$((failed + 1))
-      return
-    fi
-    sleep 0.5
-  done
-  echo "ok      $what"
-  passed=$((passed + 1))
-}
 
 in_pod() { local pod=$1; shift; kubectl exec "$pod" -- "$@"; }
 field() { kubectl get "$1" --output "jsonpath=$2"; } # field OBJECT PATH
@@ -50,24 +37,24 @@ prepare() {
 }
 
 pods() {
-  check "a pod runs on each node" '^node1 node2$' kubectl get pods one two --output 'jsonpath={.items[*].spec.nodeName}'
-  check "logs of node1" 'served by one' kubectl logs one
-  check "logs of node2" 'served by two' kubectl logs two
-  check "a pod reaches one on the other node" 'served by two' get one "http://$(field pod/two '{.status.podIP}')"
-  check "and the other way" 'served by one' get two "http://$(field pod/one '{.status.podIP}')"
-  check "an image is mounted as a volume" 'busybox' in_pod one ls /image/bin
-  check "the host reaches pods" 'served by one' get_from_host "http://$(field pod/one '{.status.podIP}')"
+  expect "a pod runs on each node" '^node1 node2$' kubectl get pods one two --output 'jsonpath={.items[*].spec.nodeName}'
+  expect "logs of node1" 'served by one' kubectl logs one
+  expect "logs of node2" 'served by two' kubectl logs two
+  expect "a pod reaches one on the other node" 'served by two' get one "http://$(field pod/two '{.status.podIP}')"
+  expect "and the other way" 'served by one' get two "http://$(field pod/one '{.status.podIP}')"
+  expect "an image is mounted as a volume" 'busybox' in_pod one ls /image/bin
+  expect "the host reaches pods" 'served by one' get_from_host "http://$(field pod/one '{.status.podIP}')"
 }
 
 services() {
   local address token=/var/run/secrets/kubernetes.io/serviceaccount/token
   address=$(field service/two '{.spec.clusterIP}')
-  check "a Service from the other node" 'served by two' get one "http://$address"
-  check "a Service from its own pod" 'served by two' get two "http://$address"
-  check "a Service from a pod beside its own" 'served by two' get webhook "http://$address"
-  check "a Service from a node itself" 'served by two' get "$(handler_on node1)" "http://$address"
+  expect "a Service from the other node" 'served by two' get one "http://$address"
+  expect "a Service from its own pod" 'served by two' get two "http://$address"
+  expect "a Service from a pod beside its own" 'served by two' get webhook "http://$address"
+  expect "a Service from a node itself" 'served by two' get "$(handler_on node1)" "http://$address"
   # shellcheck disable=SC2016 # the pod's shell expands it
-  check "the API server at its Service's address" '"gitVersion"' in_pod webhook sh -c "chroot /host $bin/kubectl"' \
+  expect "the API server at its Service's address" '"gitVersion"' in_pod webhook sh -c "chroot /host $bin/kubectl"' \
     --server "https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT" --token "$(cat '$token')" --certificate-authority '"$state/pki/ca.crt get --raw /version"
 }
 
@@ -91,34 +78,34 @@ webhooks:
   admissionReviewVersions: [v1]
   sideEffects: None
 YAML
-  check "an aggregated API behind a Service" 'smoke.example/v1' kubectl get --raw /apis/smoke.example/v1
-  check "the APIService is available" '^True$' field apiservice/v1.smoke.example '{.status.conditions[?(@.type=="Available")].status}'
-  check "a webhook behind a Service refuses" 'it is labelled so' refused
-  check "and admits" 'created' kubectl create configmap admitted --dry-run=server
-  check "the API server's proxy to a Service" 'served by two' kubectl get --raw /api/v1/namespaces/smoke/services/two:80/proxy/
+  expect "an aggregated API behind a Service" 'smoke.example/v1' kubectl get --raw /apis/smoke.example/v1
+  expect "the APIService is available" '^True$' field apiservice/v1.smoke.example '{.status.conditions[?(@.type=="Available")].status}'
+  expect "a webhook behind a Service refuses" 'it is labelled so' refused
+  expect "and admits" 'created' kubectl create configmap admitted --dry-run=server
+  expect "the API server's proxy to a Service" 'served by two' kubectl get --raw /api/v1/namespaces/smoke/services/two:80/proxy/
 }
 refused() { ! kubectl create --filename - 2>&1 <<<'{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "refused", "labels": {"refuse-me": ""}}}'; }
 
 node_access() { # node_access NODE
   local handler
   handler=$(handler_on "$1")
-  check "$1: its device plugins' socket" 'kubelet.sock' in_pod "$handler" ls /var/lib/kubelet/device-plugins
-  check "$1: sees the kubelet, and no other node's" '^1$' in_pod "$handler" sh -c 'pidof kubelet | wc -w'
+  expect "$1: its device plugins' socket" 'kubelet.sock' in_pod "$handler" ls /var/lib/kubelet/device-plugins
+  expect "$1: sees the kubelet, and no other node's" '^1$' in_pod "$handler" sh -c 'pidof kubelet | wc -w'
   # shellcheck disable=SC2016 # the pod's shell expands it
-  check "$1: sees the network of its pods" 'net:' in_pod "$handler" sh -c 'readlink /proc/$(pidof httpd)/ns/net'
-  check "$1: mounts for the whole node" '' in_pod "$handler" sh -c 'mkdir -p /var/lib/kubelet/smoke && mount -t tmpfs smoke /var/lib/kubelet/smoke'
-  check "$1: that mount is seen" tmpfs cluster enter "$1" findmnt /var/lib/kubelet/smoke
-  check "$1: that mount is undone" '' in_pod "$handler" umount /var/lib/kubelet/smoke
-  check "$1: has its own /run" "^$1\$" in_pod "$handler" sh -c "echo $1 >>/run/smoke/names && cat /run/smoke/names"
+  expect "$1: sees the network of its pods" 'net:' in_pod "$handler" sh -c 'readlink /proc/$(pidof httpd)/ns/net'
+  expect "$1: mounts for the whole node" '' in_pod "$handler" sh -c 'mkdir -p /var/lib/kubelet/smoke && mount -t tmpfs smoke /var/lib/kubelet/smoke'
+  expect "$1: that mount is seen" tmpfs cluster enter "$1" findmnt /var/lib/kubelet/smoke
+  expect "$1: that mount is undone" '' in_pod "$handler" umount /var/lib/kubelet/smoke
+  expect "$1: has its own /run" "^$1\$" in_pod "$handler" sh -c "echo $1 >>/run/smoke/names && cat /run/smoke/names"
 }
 
 storage() {
-  check "a claim for several nodes is bound" '^Bound$' field pvc/shared '{.status.phase}'
-  check "a claim for one node is bound" '^Bound$' field pvc/own '{.status.phase}'
+  expect "a claim for several nodes is bound" '^Bound$' field pvc/shared '{.status.phase}'
+  expect "a claim for one node is bound" '^Bound$' field pvc/own '{.status.phase}'
   in_pod one sh -c 'echo from one >/shared/file'
-  check "what node1 writes, node2 reads" 'from one' in_pod two cat /shared/file
+  expect "what node1 writes, node2 reads" 'from one' in_pod two cat /shared/file
   kubectl delete pvc own >/dev/null
-  check "a claim's volume goes with it" '^1$' count_of_volumes
+  expect "a claim's volume goes with it" '^1$' count_of_volumes
 }
 count_of_volumes() { kubectl get pv --no-headers | wc -l; }
 
@@ -132,21 +119,21 @@ faults() {
     address=$(field pod/$pod '{.status.podIP}')
     for program in kubelet containerd kube-proxy; do
       cluster kill $node $program
-      check "$node without $program: its pod serves" "served by $pod" get_from_host "http://$address"
+      expect "$node without $program: its pod serves" "served by $pod" get_from_host "http://$address"
       cluster start $node $program
-      check "$node with $program again: exec" "served by $pod" in_pod $pod cat /tmp/index.html
-      check "$node with $program again: the same container" "^$before\$" container $pod
+      expect "$node with $program again: exec" "served by $pod" in_pod $pod cat /tmp/index.html
+      expect "$node with $program again: the same container" "^$before\$" container $pod
     done
   done
   cluster kill kube-apiserver
-  check "without kube-apiserver: pods serve" 'served by two' get_from_host "http://$address"
+  expect "without kube-apiserver: pods serve" 'served by two' get_from_host "http://$address"
   cluster start kube-apiserver
-  check "with kube-apiserver again: exec" 'served by two' in_pod two cat /tmp/index.html
+  expect "with kube-apiserver again: exec" 'served by two' in_pod two cat /tmp/index.html
   cluster kill node2
-  check "node1 goes on without node2" 'served by one' get one http://127.0.0.1
-  check "the cluster is not whole" 'node2 kubelet: does not run' sh -c "'$here/cluster.sh' --state '$state' status || true"
-  check "up repairs it" 'admin.kubeconfig' cluster up
-  check "node2's pod runs again" 'served by two' get one "http://$(field service/two '{.spec.clusterIP}')"
+  expect "node1 goes on without node2" 'served by one' get one http://127.0.0.1
+  expect "the cluster is not whole" 'node2 kubelet: does not run' sh -c "'$here/cluster.sh' --state '$state' status || true"
+  expect "up repairs it" 'admin.kubeconfig' cluster up
+  expect "node2's pod runs again" 'served by two' get one "http://$(field service/two '{.spec.clusterIP}')"
 }
 
 # What a cluster could leave on the machine: lines to compare.
@@ -169,7 +156,7 @@ for round in $(seq "$rounds"); do
   echo "== round $round"
   traces >"$work/before"
   cluster up
-  check "up again: nothing to do" 'is up already' cluster up
+  expect "up again: nothing to do" 'is up already' cluster up
   prepare
   pods
   services
@@ -178,7 +165,7 @@ for round in $(seq "$rounds"); do
   storage
   faults
   cluster down
-  check "nothing is left" '^$' left_over
+  expect "nothing is left" '^$' left_over
 done
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]
