@@ -21,8 +21,9 @@ use crate::{lease, operations};
 
 /// Between tries of what has to work in the end.
 const RETRY: Duration = Duration::from_millis(500);
-/// How long the last figures of a move may hold up the word that the guest has arrived.
-const FIGURES_PATIENCE: Duration = Duration::from_millis(100);
+/// How long the last figures of a move may hold up the word that the guest has arrived. They come at once unless the node is overloaded, and
+/// what comes later is not in the record of the move, which users look at.
+const FIGURES_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What the task hears.
 #[derive(Debug)]
