@@ -23,6 +23,6 @@ pub mod user;
 
 pub use pki::{Identity, Pki, PkiError};
 pub use rbac::{Attributes, Authorizer, Decision, RbacIndex};
-pub use tls::Peer;
+pub use tls::{AnyClientCertificate, Peer};
 pub use token::{Lookup, TokenError, Tokens};
 pub use user::UserInfo;

@@ -194,8 +194,9 @@ impl Pki {
     /// it apart afterwards, and the request is answered with 401 unless it has a good token.
     pub fn server_config(&self) -> Result<ServerConfig, PkiError> {
         let (chain, key) = parse(&self.server).map_err(PkiError::Tls)?;
-        let verifier = Arc::new(AnyClientCertificate::new(self.user_verifier.clone()));
-        let mut config = ServerConfig::builder_with_provider(provider())
+        let provider = provider();
+        let verifier = AnyClientCertificate::new(&provider, self.user_verifier.root_hint_subjects().to_vec());
+        let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .and_then(|builder| builder.with_client_cert_verifier(verifier).with_single_cert(vec![chain], key))
             .map_err(|error| PkiError::Tls(error.to_string()))?;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use rustls_pki_types::{CertificateDer, UnixTime};
@@ -41,16 +42,18 @@ pub(super) fn user_of_certificate(certificate: &CertificateDer<'_>) -> Option<Us
     Some(UserInfo { name: name.to_owned(), uid: None, groups, extra })
 }
 
-/// Lets any client certificate through the handshake, so that one of an unknown authority becomes a 401 with a body
+/// Lets any client certificate through the handshake, or none, so that one of an unknown authority becomes a 401 with a body
 /// and not a broken connection. The proof that the client has the key is still demanded.
 #[derive(Debug)]
-pub(super) struct AnyClientCertificate {
-    inner: Arc<dyn ClientCertVerifier>,
+pub struct AnyClientCertificate {
+    algorithms: WebPkiSupportedAlgorithms,
+    hints: Vec<DistinguishedName>,
 }
 
 impl AnyClientCertificate {
-    pub(super) fn new(inner: Arc<dyn ClientCertVerifier>) -> Self {
-        Self { inner }
+    /// The hints name authorities, for clients that have certificates of several; without any they show what they have.
+    pub fn new(provider: &CryptoProvider, hints: Vec<DistinguishedName>) -> Arc<Self> {
+        Arc::new(Self { algorithms: provider.signature_verification_algorithms, hints })
     }
 }
 
@@ -60,7 +63,7 @@ impl ClientCertVerifier for AnyClientCertificate {
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.inner.root_hint_subjects()
+        &self.hints
     }
 
     fn verify_client_cert(
@@ -78,7 +81,7 @@ impl ClientCertVerifier for AnyClientCertificate {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.inner.verify_tls12_signature(message, cert, dss)
+        verify_tls12_signature(message, cert, dss, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -87,10 +90,10 @@ impl ClientCertVerifier for AnyClientCertificate {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.inner.verify_tls13_signature(message, cert, dss)
+        verify_tls13_signature(message, cert, dss, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.inner.supported_verify_schemes()
+        self.algorithms.supported_schemes()
     }
 }

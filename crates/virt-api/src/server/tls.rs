@@ -4,15 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ferrovirt_apiserver::auth::AnyClientCertificate;
 use parking_lot::RwLock;
-use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::crypto::CryptoProvider;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme};
+use rustls::{Error, ServerConfig};
 use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 /// How often the files are looked at. Certificates are renewed days before they end.
 const LOOK: Duration = Duration::from_secs(30);
@@ -94,9 +93,10 @@ impl Certificate {
     /// HTTP/2 and HTTP/1.1 with this certificate.
     pub fn server_config(self: Arc<Self>) -> Result<ServerConfig, TlsError> {
         let provider = provider();
-        let algorithms = provider.signature_verification_algorithms;
+        // No hints: the authority may change while the server runs.
+        let clients = AnyClientCertificate::new(&provider, Vec::new());
         let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-        let mut config = builder.with_client_cert_verifier(Arc::new(AnyClient { algorithms })).with_cert_resolver(self);
+        let mut config = builder.with_client_cert_verifier(clients).with_cert_resolver(self);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
     }
@@ -128,55 +128,6 @@ fn load(files: &Files) -> Result<(Vec<u8>, Arc<CertifiedKey>), TlsError> {
         .map_err(|error| content(&files.key, "private key", error.to_string()))?;
     text.extend_from_slice(&key);
     Ok((text, Arc::new(certified)))
-}
-
-/// Lets any client certificate through the handshake, or none: most requests need none, and one that is not trusted shall get an
-/// answer. That the client owns the certificate's key is still proved.
-#[derive(Debug)]
-struct AnyClient {
-    algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl ClientCertVerifier for AnyClient {
-    fn client_auth_mandatory(&self) -> bool {
-        false
-    }
-
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        // The authority may change while the server runs; without a hint clients show what they have.
-        &[]
-    }
-
-    fn verify_client_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _now: UnixTime,
-    ) -> Result<ClientCertVerified, Error> {
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signed, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signed, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
 }
 
 #[cfg(test)]
