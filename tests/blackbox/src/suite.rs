@@ -35,7 +35,7 @@ pub struct Arguments {
     #[arg(long, value_name = "WHAT")]
     pub without: Vec<Need>,
     /// How many cases run at the same time. Each runs one or two guests.
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 3)]
     pub jobs: usize,
     /// How long one case may take, in seconds.
     #[arg(long, default_value_t = 240)]
