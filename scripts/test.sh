@@ -35,7 +35,9 @@ end_group() { # what runs may want to clean up too, so it gets some seconds
 }
 cleanup() {
   local status=$?
-  trap - EXIT INT TERM HUP
+  trap - EXIT
+  # A second signal (make passes on the one that its whole group got) must not end this.
+  trap '' INT TERM HUP
   [ -z "$group" ] || end_group
   stop_ours >/dev/null 2>&1
   stop_cluster >/dev/null 2>&1
