@@ -4,7 +4,7 @@ use ferrovirt_install::{Images, Parameters, components};
 
 use super::*;
 
-fn asking(spec: Value) -> KubeVirt {
+fn asking(spec: &Value) -> KubeVirt {
     let object = json!({"apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"name": "k"}, "spec": spec});
     serde_json::from_value(object).unwrap()
 }
@@ -23,11 +23,11 @@ fn patch(kind: &str, name: &str, how: &str, patch: &Value) -> Value {
 }
 
 fn patches(patches: &[Value]) -> KubeVirt {
-    asking(json!({"customizeComponents": {"patches": patches}}))
+    asking(&json!({"customizeComponents": {"patches": patches}}))
 }
 
 fn flags(flags: &Value) -> KubeVirt {
-    asking(json!({"customizeComponents": {"flags": flags}}))
+    asking(&json!({"customizeComponents": {"flags": flags}}))
 }
 
 fn find<'a>(customized: &'a Customized, kind: &str, name: &str) -> &'a Wanted {
@@ -58,7 +58,7 @@ fn each_kind_of_patch_changes_its_object_and_no_other() {
         ),
         patch("Deployment", "*", "merge", &json!({"metadata": {"annotations": {"team": "a"}}})),
     ]);
-    let (plain, customized) = (installed(&asking(json!({}))), installed(&kubevirt));
+    let (plain, customized) = (installed(&asking(&json!({}))), installed(&kubevirt));
     assert!(customized.objects.iter().all(|it| it.unfit.is_none()) && customized.unused.is_empty());
     let api = &find(&customized, "Deployment", names::API).object;
     let container = &api["spec"]["template"]["spec"]["containers"][0];
@@ -88,7 +88,7 @@ fn what_cannot_be_changed_is_left_and_says_why() {
         let said = unfit(&kubevirt, "DaemonSet", names::HANDLER);
         assert!(said.starts_with("DaemonSet virt-handler is left as it is: ") && said.contains(why), "{said}");
         let others = installed(&kubevirt).objects.into_iter().filter(|it| it.unfit.is_none()).count();
-        assert_eq!(others, installed(&asking(json!({}))).objects.len() - 1);
+        assert_eq!(others, installed(&asking(&json!({}))).objects.len() - 1);
     }
 }
 
@@ -141,7 +141,7 @@ fn wrong_flags_say_which_there_are() {
 fn the_configurations_verbosity_counts_where_no_flag_says_otherwise() {
     let log = |flags: &Value| {
         let verbosity = json!({"developerConfiguration": {"logVerbosity": {"virtAPI": 4, "virtController": 2}}});
-        let kubevirt = asking(json!({"configuration": verbosity, "customizeComponents": {"flags": flags}}));
+        let kubevirt = asking(&json!({"configuration": verbosity, "customizeComponents": {"flags": flags}}));
         let customized = installed(&kubevirt);
         [names::API, names::CONTROLLER].map(|name| {
             let container = &find(&customized, "Deployment", name).object["spec"]["template"]["spec"]["containers"][0];
