@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use ferrovirt_launcher_rpc::network::{DhcpServer, DhcpV4, Route};
-use rtnetlink::LinkUnspec;
+use rtnetlink::{LinkBridgePort, LinkUnspec};
 
 use crate::facts::PodLink;
 use crate::kernel::{Kernel, Link, NetworkError};
@@ -33,6 +33,7 @@ pub(crate) async fn build(
     }
     up(kernel, &plan.bridge, &bridge).await?;
     give_away(kernel, plan, pod, link, &bridge).await?;
+    believe_the_tap(kernel, plan).await?;
     plug_tap(kernel, plan, &bridge, link.mtu).await
 }
 
@@ -63,6 +64,17 @@ async fn give_away(
     }
     let change = LinkUnspec::new_with_index(link.index).address(port_mac.to_vec()).controller(bridge.index).up();
     kernel.set(format_args!("make {} a port of {}", plan.pod_link, plan.bridge), change).await
+}
+
+/// Networks whose bridges send packets back to where they came from (`hairpinMode`, which most plugins set) return the guest's own
+/// broadcasts. The pod's bridge must not learn from these that the guest is out there: answers to the guest would be dropped.
+async fn believe_the_tap(kernel: &Kernel, plan: &InterfacePlan) -> Result<(), NetworkError> {
+    let port = kernel.existing(&plan.pod_link).await?;
+    if !port.learns {
+        return Ok(());
+    }
+    let change = LinkBridgePort::new(port.index).learning(false);
+    kernel.set(format_args!("learn nothing from what comes through {}", plan.pod_link), change).await
 }
 
 /// The pod takes no part in the guest's IPv6.

@@ -14,9 +14,9 @@ use ferrovirt_launcher_rpc::paths::RUNTIME_USER;
 use futures::TryStreamExt;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{InfoBridgePort, InfoPortData, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteType};
-use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, RouteMessageBuilder};
+use rtnetlink::{Handle, LinkMessageBuilder, RouteMessageBuilder};
 
 /// Why a guest's network is not there.
 #[derive(Debug, thiserror::Error)]
@@ -98,6 +98,8 @@ pub(crate) struct Link {
     pub(crate) up: bool,
     /// Index of the bridge that it is a port of.
     pub(crate) master: Option<u32>,
+    /// As a port: the bridge believes that whoever sends through it is behind it.
+    pub(crate) learns: bool,
     pub(crate) alias: Option<String>,
 }
 
@@ -147,11 +149,7 @@ impl Kernel {
     }
 
     /// Changes a link.
-    pub(crate) async fn set(
-        &self,
-        what: impl Display,
-        change: LinkMessageBuilder<LinkUnspec>,
-    ) -> Result<(), NetworkError> {
+    pub(crate) async fn set<T>(&self, what: impl Display, change: LinkMessageBuilder<T>) -> Result<(), NetworkError> {
         let request = self.netlink.link().change(change.build());
         self.change(what, async { Ok(request.execute().await?) }).await
     }
@@ -235,18 +233,25 @@ impl Kernel {
 impl From<&LinkMessage> for Link {
     fn from(message: &LinkMessage) -> Self {
         let up = message.header.flags.contains(LinkFlags::Up);
-        let mut link = Self { index: message.header.index, mac: [0; 6], mtu: 0, up, master: None, alias: None };
+        let mut link =
+            Self { index: message.header.index, mac: [0; 6], mtu: 0, up, master: None, learns: false, alias: None };
         for attribute in &message.attributes {
             match attribute {
                 LinkAttribute::Address(mac) => link.mac = mac.as_slice().try_into().unwrap_or_default(),
                 LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
                 LinkAttribute::Controller(index) => link.master = Some(*index),
                 LinkAttribute::IfAlias(alias) => link.alias = Some(alias.clone()),
+                LinkAttribute::LinkInfo(info) => link.learns = info.iter().any(learns),
                 _ => {}
             }
         }
         link
     }
+}
+
+fn learns(info: &LinkInfo) -> bool {
+    let LinkInfo::PortData(InfoPortData::BridgePort(port)) = info else { return false };
+    port.contains(&InfoBridgePort::Learning(true))
 }
 
 /// Address and prefix length of a message.

@@ -37,6 +37,27 @@ async fn the_guest_is_the_pod_on_the_network() {
     assert_eq!(pod.world.seen_by(&inside, "10.244.7.2:8080").as_deref(), Some("10.244.7.1"));
 }
 
+/// The usual bridge of a network plugin returns broadcasts to their sender, so that pods reach themselves through services.
+#[tokio::test]
+async fn a_guest_whose_broadcasts_come_back_gets_answers() {
+    let pod = Pod::new(Addresses::V4);
+    for command in [
+        "ip link add cni0 type bridge",
+        "ip addr flush dev w0",
+        "ip addr add 10.244.7.1/24 dev cni0",
+        "ip link set cni0 up",
+        "ip link set w0 master cni0",
+        "ip link set w0 type bridge_slave hairpin on",
+    ] {
+        pod.world.run(command);
+    }
+    let state = pod.set_up(&plans(&json!({"bridge": {}}))).await.unwrap();
+    let guest = pod.guest(&state.links[0]);
+    guest.run("ip addr add 10.244.7.2/24 dev g0");
+    let world = pod.world.listen("0.0.0.0:7000");
+    assert_eq!(guest.seen_by(&world, "10.244.7.1:7000").as_deref(), Some("10.244.7.2"));
+}
+
 #[tokio::test]
 async fn a_network_without_addresses_is_just_a_wire() {
     let pod = Pod::new(Addresses::None);
