@@ -15,7 +15,7 @@ use crate::scene::Transcript;
 /// Long enough for a guest that boots from EFI without KVM beside others.
 const BOOT: Duration = Duration::from_secs(120);
 /// For a command that only answers.
-const COMMAND: Duration = Duration::from_secs(30);
+const COMMAND: Duration = Duration::from_secs(120);
 /// How long to wait for a prompt before asking for it again.
 const NUDGE: Duration = Duration::from_secs(2);
 
