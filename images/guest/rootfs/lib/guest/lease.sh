@@ -3,7 +3,6 @@
 case $1 in
   deconfig) ip -4 addr flush dev "$interface"; ip link set "$interface" up ;;
   bound | renew)
-    set | grep -E '^(ip|subnet|mask|router|dns|domain|search|mtu|hostname|staticroutes|serverid|lease|ntpsrv|tftp|bootfile|opt[0-9]+)=' >"/run/lease.$interface"
     [ -n "$mtu" ] && ip link set "$interface" mtu "$mtu"
     ip addr add "$ip/${mask:-24}" dev "$interface" 2>/dev/null
     # RFC 3442: classless routes replace the router.
@@ -20,6 +19,9 @@ case $1 in
     [ -n "$search$domain" ] && echo "search ${search:-$domain}" >>/etc/resolv.conf
     for server in $dns; do echo "nameserver $server" >>/etc/resolv.conf; done
     [ -n "$hostname" ] && [ ! -e /run/hostname-set ] && hostname "$hostname"
+    # Who sees the lease may rely on all of the above.
+    set | grep -E '^(ip|subnet|mask|router|dns|domain|search|mtu|hostname|staticroutes|serverid|lease|ntpsrv|tftp|bootfile|opt[0-9]+)=' >"/run/lease.$interface.new"
+    mv "/run/lease.$interface.new" "/run/lease.$interface"
     ;;
 esac
 exit 0
