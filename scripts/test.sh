@@ -18,7 +18,7 @@ target=${CARGO_TARGET_DIR:-target}/debug
 failed=0 report= group=
 
 say() { printf '\n== %s\n' "$*"; }
-note() { report+=$(printf '%-7s %-36s %5s s   %s' "$@")$'\n'; }
+note() { report+=$(printf '%-7s %-40s %5s s   %s' "$@")$'\n'; }
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/ferrovirt-test.XXXXXX") || exit 1
 mkdir "$work/tmp"
@@ -122,8 +122,8 @@ vm_suite() { # vm_suite VIRTCTL [ARGUMENT…]
 migration_suite() {
   "$target/migration-suite" --kubeconfig "$kubeconfig" --kubectl "$bin/kubectl" --virtctl "$target/virtctl" --patience 600
 }
-# Three moments of each fault; FERROVIRT_FAULT_MOMENTS=20 is the whole of it.
-move_faults() { "$target/fault-suite" --state "$work/cluster"; }
+# FERROVIRT_FAULT_MOMENTS=20 is the whole of it.
+move_faults() { "$target/fault-suite" --state "$1" --moments "${FERROVIRT_FAULT_MOMENTS:-$2}"; } # move_faults STATE MOMENTS
 faults() { tests/faults/run.sh "$target/ferrovirt" "$work/cluster" "$bin/kubectl"; }
 foreign_client() { tests/foreign/run.sh "$target/ferrovirt"; }
 kubectl_commands() { tests/kubectl/run.sh --kubeconfig "$1" --kubectl "$bin/kubectl" --ferrovirt "$target/ferrovirt"; }
@@ -166,7 +166,7 @@ moves() {
   phase "build kubectl" tests/reference/build.sh kubectl || return
   if phase "start a cluster with two nodes" start_cluster 2; then
     phase "live migration" migration_suite
-    phase "faults in live migration" move_faults
+    phase "faults in live migration" move_faults "$work/cluster" 3
   fi
   phase "stop the cluster with two nodes" stop_cluster
 }
@@ -186,7 +186,8 @@ kubernetes() {
       phase "machines on Kubernetes" vm_suite "$target/virtctl"
       foreign_virtctl Kubernetes
       phase "live migration on Kubernetes" migration_suite
-      phase "guests survive kill -9 and an update" tests/kubernetes/faults.sh "$kubernetes_state" "$target/ferrovirt" "$target/virtctl"
+      phase "faults in live migration on Kubernetes" move_faults "$kubernetes_state" 1
+      phase "guests outlive what runs them" tests/kubernetes/faults.sh "$kubernetes_state" "$target/ferrovirt" "$target/virtctl"
       phase "remove" installation remove
     fi
   fi

@@ -68,6 +68,8 @@ mount_node() { # mount_node NODE: in its mount namespace
 boot() { # boot NODE: the namespaces and what is in them before the first program
   local node=$1 pid
   if node_pid "$node" >/dev/null; then return; fi
+  # After a power cut there are none of former containers; a kubelet looks at each for seconds before it is ready.
+  remove_cgroups "$node"
   make_cgroups "$node"
   start "$node" unshare "${node_namespaces[@]}" --fork --kill-child --mount-proc "$bin/pause" "$dir/$node"
   until_true 10 "$node's namespaces" is_booted "$node"

@@ -16,32 +16,46 @@ const PROGRAMS: [&str; 8] =
     ["qemu-system-x86", "libvirtd", "virtqemud", "virt-launcher", "conmon", "crun", "swtpm", "qemu-img"];
 
 /// A picture of the machine.
-#[derive(Debug, Clone, Default)]
-pub struct Machine(BTreeSet<String>);
+#[derive(Debug, Clone)]
+pub struct Machine {
+    there: BTreeSet<String>,
+    /// What is not looked at.
+    without: Option<&'static str>,
+}
 
 impl Machine {
     /// What is there now.
     pub fn now() -> Self {
-        let mut all = BTreeSet::new();
-        processes(&mut all);
-        network(&mut all);
-        mounts(&mut all);
-        control_groups(Path::new("/sys/fs/cgroup"), &mut all);
-        for (place, what) in [("/run/netns", "network namespace"), ("/sys/block", "block device")] {
-            all.extend(names(Path::new(place)).map(|name| format!("{what} {name}")).filter(|entry| is_used(entry)));
-        }
-        Self(all)
+        Self { there: everything(), without: None }
+    }
+
+    /// What is there now, but for everything with a certain word in its name.
+    pub fn now_without(word: &'static str) -> Self {
+        Self { there: everything(), without: Some(word) }
     }
 
     /// Waits until nothing is there that was not there before.
     pub async fn clean_again(&self, seconds: u64) -> Result<()> {
-        let left = || Self::now().0.difference(&self.0).cloned().collect::<Vec<_>>();
+        let counts = |entry: &&String| self.without.is_none_or(|word| !entry.contains(word));
+        let left = || everything().difference(&self.there).filter(counts).cloned().collect::<Vec<_>>();
         let clean = wait("the machine to be clean", seconds, || async { Ok(left().is_empty().then_some(())) }).await;
         if clean.is_err() && !left().is_empty() {
             bail!("left behind on the machine:\n      {}", left().join("\n      "));
         }
         Ok(())
     }
+}
+
+fn everything() -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    processes(&mut all);
+    network(&mut all);
+    mounts(&mut all);
+    control_groups(Path::new("/sys/fs/cgroup"), &mut all);
+    for (place, what) in [("/run/netns", "network namespace"), ("/sys/block", "block device")] {
+        all.extend(names(Path::new(place)).map(|name| format!("{what} {name}")).filter(|entry| is_used(entry)));
+    }
+    all
 }
 
 fn names(directory: &Path) -> impl Iterator<Item = String> {

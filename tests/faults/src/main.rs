@@ -6,16 +6,18 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `ground` | the cluster, whose processes are on this machine |
 //! | `faults` | what is killed or cut, and how it is healed |
 //! | `trial` | one move with one fault, and the judgement afterwards |
 //! | `verdict` | when a move is settled, and how it ended |
-//! | `processes` | the processes of the local cluster, as the kernel knows them |
+//! | `processes` | the processes of a cluster on this machine, as the kernel knows them |
 //! | `watchdog` | never two copies that run |
 //!
-//! It works on the local cluster of this machine, started with `--nodes 2`, because it needs its processes. There the API server and
-//! virt-controller are one process: killing it is both faults at once. `run.sh` beside it is about guests that do not move.
+//! It works on a local cluster with two nodes, and on the Kubernetes of `tests/kubernetes`. On the former the API server and virt-controller
+//! are one process, so killing both at once is one fault on either. `run.sh` beside it is about guests that do not move.
 
 mod faults;
+mod ground;
 mod processes;
 mod trial;
 mod verdict;
@@ -27,19 +29,18 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use blackbox::cluster::Cluster;
-use blackbox::machine::Machine;
 use blackbox::scene::Scene;
 use clap::Parser;
 
-use crate::faults::{Fault, Local};
+use crate::faults::Fault;
+use crate::ground::Ground;
 use crate::trial::{Outcome, Stage};
 use crate::verdict::Verdict;
 
 /// Kills and cuts in the middle of live migrations and checks what is left.
 #[derive(Debug, Parser)]
 struct Command {
-    /// The state directory of the local cluster; its kubeconfig is used.
+    /// The state directory of a local cluster, or of the Kubernetes of `tests/kubernetes`; its kubeconfig is used.
     #[arg(long)]
     state: PathBuf,
     /// At how many moments of a move each fault happens.
@@ -56,11 +57,10 @@ struct Command {
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
     let command = Command::parse();
-    let cluster = Cluster::from_kubeconfig(&command.state.join("kubeconfig")).await?;
-    let local = Local::new(&cluster, &command.state).await?;
-    let before = Machine::now();
+    let (ground, cluster) = Ground::at(&command.state).await?;
+    let before = ground.machine();
     let scene = Scene::new(cluster, "faults/moves").await?;
-    let done = all(&command, &scene, local).await;
+    let done = all(&command, &scene, ground).await;
     if !command.keep || matches!(done, Ok(0)) {
         scene.remove().await;
     }
@@ -79,7 +79,7 @@ async fn main() -> Result<ExitCode> {
 }
 
 /// Every fault at every moment; how many failed.
-async fn all(command: &Command, scene: &Scene, local: Local) -> Result<u32> {
+async fn all(command: &Command, scene: &Scene, ground: Ground) -> Result<u32> {
     let chosen = |fault: &Fault| {
         command.filter.is_empty() || command.filter.iter().any(|part| fault.name().contains(part.as_str()))
     };
@@ -90,7 +90,7 @@ async fn all(command: &Command, scene: &Scene, local: Local) -> Result<u32> {
             Fault::ALL.map(Fault::name)
         );
     }
-    let mut stage = Stage::new(scene.clone(), local).await?;
+    let mut stage = Stage::new(scene.clone(), ground).await?;
     println!("a move takes {:.1} s", stage.span().as_secs_f64());
     let mut all = Score::default();
     for fault in faults {
@@ -163,9 +163,10 @@ impl fmt::Display for Score {
     }
 }
 
-/// Moments spread evenly over a move, from its request to just after its usual end.
+/// Moments spread evenly over a move, from its request to just after its usual end; a single one is in the middle.
 fn moment_of(span: Duration, moment: u32, moments: u32) -> Duration {
-    span.mul_f64(1.1) * moment / (moments - 1).max(1)
+    let whole = span.mul_f64(1.1);
+    if moments == 1 { whole / 2 } else { whole * moment / (moments - 1) }
 }
 
 #[cfg(test)]
@@ -177,6 +178,6 @@ mod tests {
         let span = Duration::from_secs(10);
         assert_eq!(moment_of(span, 0, 20), Duration::ZERO);
         assert_eq!(moment_of(span, 19, 20), Duration::from_secs(11));
-        assert_eq!(moment_of(span, 0, 1), Duration::ZERO);
+        assert_eq!(moment_of(span, 0, 1), Duration::from_millis(5500));
     }
 }

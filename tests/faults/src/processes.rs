@@ -1,7 +1,7 @@
-//! The processes of the local cluster, as the kernel knows them.
+//! The processes of a cluster on this machine, as the kernel knows them.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use blackbox::cluster::wait;
@@ -14,12 +14,12 @@ pub(crate) async fn kill(pid: i32) -> Result<()> {
     wait("a killed process to end", 30, || async { Ok(has_ended(pid).then_some(())) }).await
 }
 
-/// It is gone, or nothing is left of it but its exit code.
+/// It is gone, or nothing is left of it but its exit code. Its first thread can end before others, which still hold its files.
 fn has_ended(pid: i32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat"))
-        .ok()
-        .and_then(|stat| Some(matches!(stat.rsplit_once(") ")?.1.as_bytes().first()?, b'Z' | b'X')))
-        .unwrap_or(true)
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    let Some((_, fields)) = stat.rsplit_once(") ") else { return true };
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    matches!(fields.first(), Some(&("Z" | "X"))) && matches!(fields.get(17), Some(&("0" | "1")))
 }
 
 /// The process that notes itself in a directory of the cluster's state.
@@ -30,18 +30,26 @@ pub(crate) fn noted_in(directory: &Path) -> Result<i32> {
     pid.with_context(|| format!("{} names no process: {text:?}", file.display()))
 }
 
-fn all() -> impl Iterator<Item = i32> {
+/// All that run.
+pub(crate) fn all() -> impl Iterator<Item = i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-fn arguments(pid: i32) -> Vec<String> {
+/// The command line.
+pub(crate) fn arguments(pid: i32) -> Vec<String> {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
-fn is(pid: i32, program: &str) -> bool {
+/// Whether it runs a program of that name.
+pub(crate) fn is(pid: i32, program: &str) -> bool {
     arguments(pid).first().and_then(|path| path.rsplit('/').next()) == Some(program)
+}
+
+/// Which network it is in; `None` when it has ended.
+pub(crate) fn network_of(pid: i32) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/ns/net")).ok()
 }
 
 fn parent(pid: i32) -> Option<i32> {
@@ -84,7 +92,7 @@ mod tests {
     fn this_process_has_a_parent_and_no_guest() {
         let own = i32::try_from(std::process::id()).unwrap();
         assert!(all().any(|pid| pid == own));
-        assert!(parent(own).is_some());
+        assert!(parent(own).is_some() && network_of(own).is_some());
         assert_eq!(computed_by_processors(own), 0);
         assert!(launchers("no", "body").is_empty());
     }

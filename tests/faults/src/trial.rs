@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use blackbox::cluster::{GUESTS, wait};
+use blackbox::cluster::{GUESTS, SUBRESOURCES, wait};
 use blackbox::guest::Guest;
 use blackbox::machine::qemus_of;
 use blackbox::manifest::{Manifest, shared_claim};
@@ -14,7 +14,8 @@ use blackbox::web;
 use blackbox::workload::Count;
 use serde_json::{Value, json};
 
-use crate::faults::{Fault, Local, Victim};
+use crate::faults::{Fault, Victim};
+use crate::ground::Ground;
 use crate::processes::launchers;
 use crate::verdict::{Verdict, verdict};
 use crate::watchdog::Watchdog;
@@ -46,7 +47,7 @@ impl fmt::Display for Outcome {
 /// The guest that is moved, and what it is moved on.
 pub(crate) struct Stage {
     scene: Scene,
-    local: Local,
+    ground: Ground,
     guest: Guest,
     /// The claim of its shared disk. Each guest has another: what an earlier one wrote looks like its own records.
     claim: String,
@@ -57,11 +58,11 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    pub(crate) async fn new(scene: Scene, local: Local) -> Result<Self> {
+    pub(crate) async fn new(scene: Scene, ground: Ground) -> Result<Self> {
         // From a run that was interrupted.
-        local.heal()?;
+        ground.heal()?;
         let (guest, claim) = start(&scene, 1).await?;
-        let mut stage = Self { scene, local, guest, claim, guests: 1, span: Duration::ZERO };
+        let mut stage = Self { scene, ground, guest, claim, guests: 1, span: Duration::ZERO };
         // The first one to a node takes longer.
         for _ in 0..2 {
             stage.undisturbed().await.context("a move without a fault")?;
@@ -87,7 +88,7 @@ impl Stage {
 
     /// Another guest instead of one that is gone or strange.
     pub(crate) async fn renew(&mut self) -> Result<()> {
-        self.local.heal()?;
+        self.ground.heal()?;
         wait_for_api(&self.scene).await?;
         self.guest.delete().await?;
         self.guest.gone(120).await?;
@@ -107,7 +108,7 @@ impl Stage {
         }
         let count = self.guest.count().await?;
         let source = self.guest.node().await?;
-        let target = self.local.nodes().find(|node| **node != source).context("no other node")?.clone();
+        let target = self.ground.nodes().find(|node| **node != source).context("no other node")?.clone();
         let launcher = *launchers(&self.scene.namespace, NAME).first().context("the guest has no launcher")?;
         let victim =
             Victim { namespace: &self.scene.namespace, guest: NAME, launcher, source: &source, target: &target };
@@ -116,7 +117,7 @@ impl Stage {
         tokio::time::sleep(delay).await;
         let is_harmed = self.inflict(fault, &victim, &migration).await?;
         let outcome = self.outcome(&migration, count).await;
-        self.local.heal()?;
+        self.ground.heal()?;
         watchdog.judge()?;
         let (verdict, words) = outcome?;
         // Another guest has taken the place of one that is lost, and begins to count anew.
@@ -130,7 +131,7 @@ impl Stage {
     async fn inflict(&self, fault: Fault, victim: &Victim<'_>, migration: &Migration) -> Result<bool> {
         wait("something to harm, or the end of the move", SETTLE, || async {
             let is_over = matches!(migration.phase().await?.as_str(), "Succeeded" | "Failed");
-            let is_done = self.local.inflict(fault, victim).await?;
+            let is_done = self.ground.inflict(fault, victim).await?;
             Ok((is_done || is_over).then_some(is_done && !is_over))
         })
         .await
@@ -201,7 +202,7 @@ impl Stage {
         let told = wait("an event that says why the guest has failed", 20, || self.reason()).await?;
         wait("no QEMU to be left", 60, || async { Ok(qemus_of(&self.scene.namespace, NAME).is_empty().then_some(())) })
             .await?;
-        self.local.heal()?;
+        self.ground.heal()?;
         self.guest.delete().await?;
         self.guest.gone(120).await?;
         check_shared(&self.scene, &self.claim, count.written).await?;
@@ -239,10 +240,12 @@ async fn check_shared(scene: &Scene, claim: &str, written: u64) -> Result<()> {
     reader.gone(60).await
 }
 
-/// The API server may have been killed.
+/// The API server may have been killed. One that starts knows aggregated APIs a moment later, and consoles are one.
 async fn wait_for_api(scene: &Scene) -> Result<()> {
     wait("the API server to answer", 60, || async {
-        Ok(scene.cluster.get(&scene.path(GUESTS, "virtualmachineinstances")).await.ok().map(drop))
+        let guests = scene.cluster.get(&scene.path(GUESTS, "virtualmachineinstances")).await;
+        let consoles = scene.cluster.get(SUBRESOURCES).await;
+        Ok(guests.and(consoles).ok().map(drop))
     })
     .await
 }
