@@ -31,7 +31,8 @@ static=${CARGO_TARGET_DIR:-target}/$target/image
 build_static() { # build_static PACKAGE…
   local cargo_home=${CARGO_HOME:-$HOME/.cargo}
   say "building static programs"
-  RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$cargo_home=/cargo --remap-path-prefix=$PWD=/ferrovirt" \
+  # A program moves itself to a random address when it starts. The usual list of what to adjust is some MB, which every process would read.
+  RUSTFLAGS="${RUSTFLAGS:-} -C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=$cargo_home=/cargo --remap-path-prefix=$PWD=/ferrovirt" \
     cargo build --locked --profile image --target $target "${@/#/--package=}"
 }
 libraries_of() { ldd "$1" 2>/dev/null | grep -o '/[^ ]*' || true; }
