@@ -2,24 +2,32 @@
 # Installs Ferrovirt on a running cluster of cluster.sh and removes it again, as docs/install.md says, and looks at what is there then:
 #   installation.sh install STATE FERROVIRT VIRTCTL    the images have been imported
 #   installation.sh remove STATE FERROVIRT VIRTCTL     with a machine that runs; afterwards nothing may be left
+# With INSTALLER=helm in the environment it is done by the Helm chart, else by the manifests.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 bin=${FERROVIRT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ferrovirt}/reference/bin
-[ $# = 4 ] || { sed -n '2,4s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# = 4 ] || { sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 what=$1 state=$2 ferrovirt=$3 virtctl=$4
 export KUBECONFIG=$state/admin.kubeconfig
 # shellcheck source=../checks.sh
 source "$here/../checks.sh"
 
 kubectl() { "$bin/kubectl" --cache-dir "$state/kubectl" "$@"; }
+helm() { HELM_CACHE_HOME=$state/helm HELM_CONFIG_HOME=$state/helm HELM_DATA_HOME=$state/helm "$bin/helm" --namespace kubevirt "$@"; }
+with_helm() { [ "${INSTALLER:-}" = helm ]; }
 ready_pods() { # how many pods of a component are ready, and on how many nodes
   kubectl -n kubevirt get pods -l "kubevirt.io=$1" -o jsonpath='{range .items[?(@.status.phase=="Running")]}{.spec.nodeName} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}' \
     | awk '$2 == "True" { pods++; nodes[$1] } END { print pods + 0, length(nodes) }'
 }
 conditions() { kubectl -n kubevirt get kubevirt kubevirt -o jsonpath='{range .status.conditions[*]}{.type}={.status}: {.message}{"\n"}{end}'; }
 
+apply_manifests() { "$ferrovirt" manifests | kubectl apply -f -; }
+install_chart() {
+  "$here/../reference/build.sh" helm && kubectl create namespace kubevirt \
+    && kubectl label namespace kubevirt pod-security.kubernetes.io/enforce=privileged && helm install ferrovirt "$here/../../charts/ferrovirt"
+}
 install() {
-  "$ferrovirt" manifests | kubectl apply -f - || return
+  if with_helm; then install_chart; else apply_manifests; fi || return
   kubectl wait crd kubevirts.kubevirt.io --for condition=Established || return
   kubectl -n kubevirt wait kubevirt kubevirt --for create --timeout 5m || return
   if ! kubectl -n kubevirt wait kubevirt kubevirt --for condition=Available --timeout 10m; then
@@ -64,6 +72,8 @@ spec:
 YAML
 }
 
+delete_manifests() { "$ferrovirt" manifests | kubectl delete --ignore-not-found --timeout 3m -f -; }
+uninstall_chart() { helm uninstall ferrovirt && kubectl delete --timeout 3m crd/kubevirts.kubevirt.io namespace/kubevirt; }
 remove() {
   machine | kubectl apply -f - || return
   kubectl wait vm last --for condition=Ready --timeout 3m || return
@@ -71,7 +81,7 @@ remove() {
     conditions
     return 1
   fi
-  "$ferrovirt" manifests | kubectl delete --ignore-not-found --timeout 3m -f - || return
+  if with_helm; then uninstall_chart; else delete_manifests; fi || return
   expect "no object is left" '^$' objects_left
   expect "nodes have no labels of ours" '^$' marks_left
   for node in node1 node2; do
@@ -92,7 +102,7 @@ sockets_left() { on_node "$1" find /var/lib/kubelet/device-plugins -name 'kubevi
 case $what in
   install) install ;;
   remove) remove ;;
-  *) sed -n '2,4s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac || failed=$((failed + 1))
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -2,8 +2,8 @@
 # Guests on a Kubernetes without image volumes, whose container disks sidecars hold: sidecars.sh TARGET IMAGES
 #   TARGET   the folder with ferrovirt, virtctl, vmi-suite and migration-suite
 #   IMAGES   the folder with what images/build.sh made
-# Starts a cluster of its own whose API server behaves like Kubernetes 1.34, installs Ferrovirt, boots guests from container disks and kernel
-# images, moves one, and takes everything away, also when something fails. Needs root.
+# Starts a cluster of its own whose API server behaves like Kubernetes 1.34, installs Ferrovirt with Helm, boots guests from container disks and
+# kernel images, moves one, and takes everything away, also when something fails. Needs root.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 bin=${FERROVIRT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ferrovirt}/reference/bin
@@ -23,7 +23,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
 kubectl() { "$bin/kubectl" --kubeconfig "$kubeconfig" --cache-dir "$state/kubectl" "$@"; }
-installation() { "$here/installation.sh" "$1" "$state" "$target/ferrovirt" "$target/virtctl"; }
+installation() { INSTALLER=helm "$here/installation.sh" "$1" "$state" "$target/ferrovirt" "$target/virtctl"; }
 step() { # step WHAT COMMAND…
   local what=$1
   shift
@@ -70,7 +70,7 @@ ends_with_its_guest() {
 nothing_is_mounted() { ! cluster enter "$1" grep -F kubevirt-image-volume /proc/mounts; }
 
 step "start Kubernetes like $FERROVIRT_KUBERNETES_VERSION" cluster up && step "import the images" cluster import "$images"/*.tar \
-  && step "install" installation install || exit 1
+  && step "install with Helm" installation install || exit 1
 step "this API server leaves image volumes out" has_no_image_volumes
 step "a guest runs with a sidecar" runs_with_a_sidecar
 for node in node1 node2; do step "$node itself has no mount of it" nothing_is_mounted $node; done

@@ -2,7 +2,7 @@
 # Builds the programs that judge our API server, from the versions that go.mod pins:
 #   build.sh                    etcd, kube-apiserver, kube-controller-manager and kubectl
 #   build.sh kubectl            only the named ones
-#   build.sh virtctl            only when they are named: KubeVirt's own virtctl, and what a node of Kubernetes needs
+#   build.sh virtctl            only when they are named: KubeVirt's own virtctl, helm, and what a node of Kubernetes needs
 #                               (kube-scheduler, kubelet, kube-proxy, containerd, containerd-shim-runc-v2, ctr, pause)
 # They go to ${FERROVIRT_CACHE:-~/.cache/ferrovirt}/reference/bin; what was built from the same versions is left alone.
 # Exit status 3: no Go that is new enough, and none can be installed. Callers may then skip what needs the reference.
@@ -14,6 +14,7 @@ bin=$cache/bin
 go_wanted=1.26.0
 programs=(etcd kubectl kube-apiserver kube-controller-manager)
 programs_of_nodes=(kube-scheduler kubelet kube-proxy containerd containerd-shim-runc-v2 ctr pause)
+programs_of_users=(virtctl helm)
 kubevirt=v1.9.0
 
 say() { echo "reference: $*" >&2; }
@@ -22,6 +23,7 @@ no_go() { say "$*"; exit 3; }
 package_of() {
   case $1 in
     virtctl) echo kubevirt.io/kubevirt/cmd/virtctl ;;
+    helm) echo helm.sh/helm/v4/cmd/helm ;;
     etcd) echo go.etcd.io/etcd/server/v3 ;;
     containerd | containerd-shim-runc-v2 | ctr) echo "github.com/containerd/containerd/v2/cmd/$1" ;;
     kubectl | kubelet | kube-*) echo "k8s.io/kubernetes/cmd/$1" ;;
@@ -31,12 +33,14 @@ package_of() {
 module_of() { # the folder of the go.mod that pins it
   case $1 in
     containerd | containerd-shim-runc-v2 | ctr) echo "$here/containerd" ;;
+    helm) echo "$here/helm" ;;
     *) echo "$here" ;;
   esac
 }
 known() { # known PROGRAM
-  [[ " ${programs[*]} ${programs_of_nodes[*]} virtctl " = *" $1 "* ]] && return
-  say "unknown program $1; there are: ${programs[*]} ${programs_of_nodes[*]} virtctl"
+  local all="${programs[*]} ${programs_of_nodes[*]} ${programs_of_users[*]}"
+  [[ " $all " = *" $1 "* ]] && return
+  say "unknown program $1; there are: $all"
   return 1
 }
 
