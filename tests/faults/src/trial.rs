@@ -26,6 +26,8 @@ const NAME: &str = "worker";
 const DISKS: [&str; 2] = ["vda", "vdc"];
 /// So many records take seconds to be read from an emulated guest, four times in a trial: a new guest is sooner there.
 const MANY: u64 = 5000;
+/// The reason of a kubelet that turns a pod away.
+const NO_DEVICES: &str = "UnexpectedAdmissionError";
 /// Long enough for whatever follows from a fault by itself: processes are started again, connections time out.
 const SETTLE: u64 = 240;
 
@@ -77,9 +79,19 @@ impl Stage {
 
     /// A move in which nothing goes wrong, and that leaves nothing behind.
     async fn undisturbed(&mut self) -> Result<()> {
-        let begin = Instant::now();
-        self.guest.moved().await?;
-        self.span = begin.elapsed();
+        self.span = wait("a node whose kubelet takes the guest", SETTLE, || async {
+            let begin = Instant::now();
+            match self.guest.moved().await {
+                Ok(_) => Ok(Some(begin.elapsed())),
+                // A node whose virt-handler was killed has no devices to offer until that is started again, and a kubelet says so.
+                Err(error) if error.to_string().contains(NO_DEVICES) => {
+                    tokio::time::sleep(Duration::from_secs(2)).await;
+                    Ok(None)
+                }
+                Err(error) => Err(error),
+            }
+        })
+        .await?;
         match self.alone().await? {
             true => Ok(()),
             false => bail!("the guest has failed"),
