@@ -19,7 +19,8 @@ use crate::processes::{all, arguments, is, kill, network_of, noted_in};
 
 /// Where its control groups are, those of its own pods among them, which come and go.
 const NODES_OF_KUBERNETES: &str = "ferrovirt-kubernetes-";
-const START: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../kubernetes/cluster.sh");
+/// Starts what of that Kubernetes has died.
+const CLUSTER_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../kubernetes/cluster.sh");
 
 /// Which cluster it is, by its state directory.
 enum Kind {
@@ -90,7 +91,7 @@ impl Ground {
         for pid in components("controller").chain([server]).collect::<Vec<_>>() {
             kill(pid).await?;
         }
-        let mut start = tokio::process::Command::new(START);
+        let mut start = tokio::process::Command::new(CLUSTER_SCRIPT);
         start.arg("--state").arg(state).args(["start", "kube-apiserver"]);
         // It leaves processes behind that would keep a pipe open.
         let status = start.stdout(Stdio::null()).stderr(Stdio::null()).status().await.context("starting cluster.sh")?;
