@@ -17,6 +17,8 @@ use crate::local::Home;
 
 /// What a pod may need beyond its own grace period.
 const MARGIN: Duration = Duration::from_secs(15);
+/// Between two looks at what others have to do.
+const PAUSE: Duration = Duration::from_millis(100);
 /// On a node that takes no pods because the cluster is being stopped. Not `unschedulable`, which is for whoever runs `kubectl cordon`.
 const STOPPING: &str = "ferrovirt.io/stopping";
 
@@ -29,8 +31,25 @@ pub(crate) fn remove_all(home: &Home) -> anyhow::Result<()> {
 }
 
 /// Lets nodes take pods again that an earlier stop has closed.
-pub(crate) fn admit(home: &Home) -> anyhow::Result<()> {
-    with_client(home, async |client| set_closed(&client, false).await)
+///
+/// The control plane that was found running may be about to end, and then the supervisor starts another one: it gets `patience` to answer.
+pub(crate) fn admit(home: &Home, patience: Duration) -> anyhow::Result<()> {
+    with_client(home, async |client| Ok(open(&client, patience).await?))
+}
+
+async fn open(client: &Client, patience: Duration) -> kube::Result<()> {
+    let begin = Instant::now();
+    loop {
+        match set_closed(client, false).await {
+            Err(error) if is_unanswered(&error) && begin.elapsed() < patience => tokio::time::sleep(PAUSE).await,
+            result => return result,
+        }
+    }
+}
+
+/// Nobody was there, or whoever was there ended before the answer did.
+fn is_unanswered(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Service(_) | kube::Error::HyperError(_))
 }
 
 fn with_client(home: &Home, work: impl AsyncFnOnce(Client) -> anyhow::Result<()>) -> anyhow::Result<()> {
@@ -43,7 +62,7 @@ fn with_client(home: &Home, work: impl AsyncFnOnce(Client) -> anyhow::Result<()>
     })
 }
 
-async fn set_closed(client: &Client, closed: bool) -> anyhow::Result<()> {
+async fn set_closed(client: &Client, closed: bool) -> kube::Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     for name in nodes.list_metadata(&ListParams::default()).await?.items.iter().map(ResourceExt::name_any) {
         // Others write to nodes too. The list of taints is replaced as a whole, so it has to be the newest one that is changed.
@@ -104,13 +123,37 @@ async fn remove(client: Client) -> anyhow::Result<()> {
             let names: Vec<_> = left.iter().map(ResourceExt::name_any).collect();
             bail!("these pods do not end: {}; nothing was stopped but the supervisor", names.join(", "));
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_control_plane_that_ends_gives_way_to_the_next_one() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", server.local_addr().unwrap()).parse().unwrap();
+        let client = Client::try_from(kube::Config::new(address)).unwrap();
+        let answers = tokio::spawn(async move {
+            // One ends without an answer, the next one has no nodes.
+            drop(server.accept().await.unwrap());
+            let (mut next, _) = server.accept().await.unwrap();
+            let _ = next.read(&mut [0; 4096]).await.unwrap();
+            let list = r#"{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadataList","metadata":{},"items":[]}"#;
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{list}",
+                list.len()
+            );
+            next.write_all(answer.as_bytes()).await.unwrap();
+        });
+        open(&client, Duration::from_secs(60)).await.unwrap();
+        answers.await.unwrap();
+    }
 
     #[test]
     fn only_our_own_mark_is_set_and_removed() {

@@ -126,7 +126,7 @@ fn start_supervised(args: &UpArgs, directory: &Path, nodes: u8, begin: Instant) 
         wait_for(&own, &name, &own.join("node.log"))?;
         say!("{name} is up after {:.1} s.", begin.elapsed().as_secs_f64());
     }
-    pods::admit(&args.home).context("cannot let the nodes take pods")
+    pods::admit(&args.home, PATIENCE).context("cannot let the nodes take pods")
 }
 
 fn wait_for(directory: &Path, what: &str, log: &Path) -> anyhow::Result<Process> {
