@@ -8,6 +8,7 @@ use ferrovirt_launcher_rpc::messages::{DomainReport, DomainState, StartRequest};
 use ferrovirt_launcher_rpc::migration::{CancelRequest, Channel, SourceRequest, TargetRequest, VerdictRequest};
 use ferrovirt_launcher_rpc::network::GuestLink;
 use ferrovirt_virt_handler::launcher::{Answer, Command, Launcher, LauncherError, Launchers, SHORT, Stream};
+use ferrovirt_virt_handler::process::PodProcess;
 use ferrovirt_virt_handler::wiring::{Wiring, WiringError};
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -82,7 +83,7 @@ impl Connected {
 }
 
 impl Launcher for Connected {
-    fn pid(&self) -> Option<i32> {
+    fn process(&self) -> Option<&Arc<PodProcess>> {
         None
     }
 

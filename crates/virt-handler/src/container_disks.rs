@@ -9,20 +9,19 @@
 //!
 //! Neither pods nor images are trusted, and what is cloned must never be the node's own root:
 //!
-//! - who listens is the kernel's word, the process is in the launcher's network namespace, which is not the node's, and it answers after its
-//!   namespace and root have been opened, so they are not those of a later process with the same number;
+//! - whoever holds an image is a [process of the pod](crate::process) in the launcher's network namespace, which is not the node's;
 //! - paths in the launcher are resolved below its root, and only an empty root of a mount is mounted over;
 //! - all that happens inside of foreign namespaces works on handles, without paths.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_launcher_rpc::paths;
 use k8s_openapi::api::core::v1::Pod;
 use rustix::fs::{
-    AtFlags, Dir, Mode, OFlags, ResolveFlags, StatVfsMountFlags, StatxAttributes, StatxFlags, fstatvfs, openat2, stat,
-    statx,
+    AtFlags, Dir, Mode, OFlags, StatVfsMountFlags, StatxAttributes, StatxFlags, fstat, fstatvfs, openat2, stat, statx,
 };
 use rustix::mount::{
     MountFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount_remount, move_mount, open_tree, unmount,
@@ -32,6 +31,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space}
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::launcher::{Holder, Launcher, LauncherError, SHORT};
+use crate::process::{IN_CONTAINER, PodProcess};
 
 /// Why the launcher does not have an image.
 #[derive(Debug, thiserror::Error)]
@@ -65,10 +65,9 @@ pub(crate) async fn mount(
     pod: &Pod,
     launcher: &dyn Launcher,
 ) -> Result<(), ContainerDiskError> {
-    // Only a simulation's launcher has no process.
-    let Some(pid) = launcher.pid().filter(|_| has_sidecars(pod)) else { return Ok(()) };
+    let Some(process) = launcher.process().filter(|_| has_sidecars(pod)) else { return Ok(()) };
     for (slot, volume) in ferrovirt_pods::image_slots(vmi) {
-        mount_one(launcher, pid, &slot, &volume).await?;
+        mount_one(launcher, process, &slot, &volume).await?;
     }
     Ok(())
 }
@@ -79,11 +78,22 @@ fn has_sidecars(pod: &Pod) -> bool {
     volumes.any(|volume| volume.name == paths::HOLDERS_VOLUME && volume.empty_dir.is_some())
 }
 
-async fn mount_one(launcher: &dyn Launcher, pid: i32, slot: &str, volume: &str) -> Result<(), ContainerDiskError> {
-    let Some(place) = Place::open(pid, slot, volume)? else { return Ok(()) };
+async fn mount_one(
+    launcher: &dyn Launcher,
+    process: &Arc<PodProcess>,
+    slot: &str,
+    volume: &str,
+) -> Result<(), ContainerDiskError> {
+    let failed = |source| system(volume, "open its place in the launcher", source);
+    let namespace = process.namespace("mnt").map_err(failed)?;
+    let (path, name) = (paths::image(slot), volume.to_owned());
+    let place = process.with_root(move |root| Place::open(root, namespace, path, &name)).await.map_err(failed)??;
+    if place.state == State::Done {
+        return Ok(());
+    }
     let unreachable = |source| ContainerDiskError::Unreachable { volume: volume.to_owned(), source };
     let mut holder = launcher.holder(slot).await.map_err(unreachable)?;
-    let image = Image::open(pid, holder.pid, volume)?;
+    let image = Image::open(process, &holder.process, volume)?;
     let silent = |source| ContainerDiskError::Silent { volume: volume.to_owned(), source };
     is_alive(&mut holder).await.map_err(silent)?;
     let (answer, answered) = tokio::sync::oneshot::channel();
@@ -97,7 +107,7 @@ async fn mount_one(launcher: &dyn Launcher, pid: i32, slot: &str, volume: &str) 
     answered.await.unwrap_or_else(|_| Err(system(io::Error::other("the thread ended early"))))
 }
 
-/// A process that answers has not been replaced by another one since it began to listen.
+/// A sidecar that answers is up: its image is there.
 async fn is_alive(holder: &mut Holder) -> io::Result<()> {
     const QUESTION: u8 = b'?';
     let exchange = async {
@@ -112,32 +122,52 @@ async fn is_alive(holder: &mut Holder) -> io::Result<()> {
     }
 }
 
+/// What is at an image's place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Nothing.
+    Free,
+    /// The image, by somebody who ended before it was hardened.
+    Soft,
+    /// The image.
+    Done,
+}
+
 /// Where an image goes.
 struct Place {
     volume: String,
     namespace: OwnedFd,
     directory: OwnedFd,
+    state: State,
 }
 
 impl Place {
-    /// The place in the launcher; nothing when the image is there. An image's root is never empty: runtimes make mount points in it.
-    fn open(launcher: i32, slot: &str, volume: &str) -> Result<Option<Self>, ContainerDiskError> {
+    /// The place in the launcher, which has this root and mount namespace. An image's root is never empty: runtimes make mount points in it.
+    fn open(root: &OwnedFd, namespace: OwnedFd, path: String, volume: &str) -> Result<Self, ContainerDiskError> {
         let failed = |source| system(volume, "open its place in the launcher", source);
-        let path = paths::image(slot);
-        let (root, namespace) = (root(launcher).map_err(failed)?, namespace(launcher).map_err(failed)?);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         // `/var/run` may be a link inside the launcher's root; none may lead out of it.
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        let directory = openat2(&root, path.trim_start_matches('/'), flags, Mode::empty(), resolve);
+        let directory = openat2(root, path.trim_start_matches('/'), flags, Mode::empty(), IN_CONTAINER);
         let directory = directory.map_err(|errno| failed(errno.into()))?;
         let found = statx(&directory, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
         if !found.map_err(|errno| failed(errno.into()))?.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
             return Err(ContainerDiskError::NoVolume(path));
         }
-        let is_free = is_empty(&directory).map_err(failed)?;
-        Ok(is_free.then(|| Self { volume: volume.to_owned(), namespace, directory }))
+        let flags = fstatvfs(&directory).map_err(|errno| failed(errno.into()))?.f_flag;
+        let state = match is_empty(&directory).map_err(failed)? {
+            true => State::Free,
+            false if flags.contains(HARD) => State::Done,
+            false => State::Soft,
+        };
+        Ok(Self { volume: volume.to_owned(), namespace, directory, state })
     }
 }
+
+/// Files are read and nothing else.
+const HARD: StatVfsMountFlags = StatVfsMountFlags::RDONLY
+    .union(StatVfsMountFlags::NOSUID)
+    .union(StatVfsMountFlags::NODEV)
+    .union(StatVfsMountFlags::NOEXEC);
 
 fn is_empty(directory: &OwnedFd) -> io::Result<bool> {
     for entry in Dir::read_from(directory)? {
@@ -156,28 +186,19 @@ struct Image {
 
 impl Image {
     /// The root of the sidecar, a process of the launcher's pod.
-    fn open(launcher: i32, sidecar: i32, volume: &str) -> Result<Self, ContainerDiskError> {
+    fn open(launcher: &PodProcess, sidecar: &PodProcess, volume: &str) -> Result<Self, ContainerDiskError> {
         let failed = |source| system(volume, "open its container", source);
-        let image = Self { root: root(sidecar).map_err(failed)?, namespace: namespace(sidecar).map_err(failed)? };
-        let network =
-            |process: String| stat(format!("/proc/{process}/ns/net")).map(|found| (found.st_dev, found.st_ino));
-        let of = |process: String| network(process).map_err(|errno| failed(errno.into()));
-        let pods = of(launcher.to_string())?;
+        let image =
+            Self { root: sidecar.root().map_err(failed)?, namespace: sidecar.namespace("mnt").map_err(failed)? };
+        let network = |process: &PodProcess| -> io::Result<_> { Ok(fstat(process.namespace("net")?)?.st_ino) };
+        let pods = network(launcher).map_err(failed)?;
+        let ours = stat("/proc/self/ns/net").map_err(|errno| failed(errno.into()))?.st_ino;
         // Containers of a pod share its network namespace, and nobody else has it.
-        if of(sidecar.to_string())? != pods || of("self".to_owned())? == pods {
+        if network(sidecar).map_err(failed)? != pods || ours == pods {
             return Err(ContainerDiskError::Foreign(volume.to_owned()));
         }
         Ok(image)
     }
-}
-
-fn root(process: i32) -> io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(format!("/proc/{process}/root"), flags, Mode::empty())?)
-}
-
-fn namespace(process: i32) -> io::Result<OwnedFd> {
-    Ok(rustix::fs::open(format!("/proc/{process}/ns/mnt"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// The body of a thread that nobody needs afterwards. The kernel copies only mounts of the namespace that one is in, and adds them only
@@ -189,6 +210,10 @@ fn attach(image: &Image, place: &Place) -> Result<(), ContainerDiskError> {
         reason = "deprecated because unsharing the descriptor table is unsound; root and working directory have no part in that"
     )]
     rustix::thread::unshare(UnshareFlags::FS).map_err(failed("leave our working directory"))?;
+    if place.state == State::Soft {
+        enter(&place.namespace).map_err(failed("enter the launcher"))?;
+        return harden(&place.directory).map_err(failed("harden the mount"));
+    }
     enter(&image.namespace).map_err(failed("enter its container"))?;
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
     let tree = open_tree(&image.root, "", flags).map_err(failed("copy the mount"))?;
@@ -206,13 +231,13 @@ fn enter(namespace: &OwnedFd) -> rustix::io::Result<()> {
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))
 }
 
-/// Files are read and nothing else. Options of a mount are set by its path: here, the working directory.
+/// Options of a mount are set by its path: here, the working directory.
 fn harden(tree: &OwnedFd) -> rustix::io::Result<()> {
     fchdir(tree)?;
     let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let hardened = mount_remount(".", flags, "");
     if hardened.is_err() {
-        // The next attempt would take it for done.
+        // Nobody shall read from it.
         unmount(".", UnmountFlags::DETACH)?;
     }
     hardened

@@ -96,8 +96,19 @@ fn attach_apart(image: Image, place: Place) -> Result<(), ContainerDiskError> {
     std::thread::spawn(move || attach(&image, &place)).join().unwrap()
 }
 
-fn place(launcher: &Container) -> Result<Option<Place>, ContainerDiskError> {
-    Place::open(launcher.pid, SLOT, "root")
+/// Each of these containers sees its own root: which pod it belongs to is another test's business.
+fn process(pid: i32) -> PodProcess {
+    let root = rustix::fs::open(format!("/proc/{pid}/root"), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+    PodProcess::seeing(&root, ".", pid).unwrap()
+}
+
+fn place(launcher: &Container) -> Result<Place, ContainerDiskError> {
+    let process = process(launcher.pid);
+    Place::open(&process.root().unwrap(), process.namespace("mnt").unwrap(), paths::image(SLOT), "root")
+}
+
+fn image(launcher: i32, sidecar: i32) -> Result<Image, ContainerDiskError> {
+    Image::open(&process(launcher), &process(sidecar), "root")
 }
 
 #[test]
@@ -105,22 +116,37 @@ fn the_launcher_reads_the_image_and_nobody_else_sees_the_mount() {
     let directory = TempDir::new().unwrap();
     let launcher = launcher(directory.path());
     let sidecar = sidecar(directory.path(), Some(launcher.pid), MountFlags::RDONLY);
-    let image = Image::open(launcher.pid, sidecar.pid, "root").unwrap();
-    attach_apart(image, place(&launcher).unwrap().unwrap()).unwrap();
+    attach_apart(image(launcher.pid, sidecar.pid).unwrap(), place(&launcher).unwrap()).unwrap();
 
     let tree = launcher.path(&paths::image(SLOT));
     assert_eq!(fs::read_to_string(tree.join("disk/image.raw")).unwrap(), "bytes");
     assert_eq!(fs::read_dir(tree.join("volume")).unwrap().count(), 0, "mounts below the root stay where they are");
     assert_eq!(fs::write(tree.join("new"), "").unwrap_err().kind(), io::ErrorKind::ReadOnlyFilesystem);
-    let flags = rustix::fs::statvfs(&tree).unwrap().f_flag;
-    let wanted = StatVfsMountFlags::RDONLY | StatVfsMountFlags::NOSUID | StatVfsMountFlags::NODEV;
-    assert!(flags.contains(wanted | StatVfsMountFlags::NOEXEC), "{flags:?}");
+    let flags = || rustix::fs::statvfs(&tree).unwrap().f_flag;
+    assert!(flags().contains(HARD), "{:?}", flags());
     let outside = directory.path().join("launcher").join(paths::image(SLOT).trim_start_matches('/'));
     assert_eq!(fs::read_dir(outside).unwrap().count(), 0);
 
-    assert!(place(&launcher).unwrap().is_none(), "once is enough");
+    assert_eq!(place(&launcher).unwrap().state, State::Done, "once is enough");
+    soften(&launcher);
+    let soft = place(&launcher).unwrap();
+    assert_eq!(soft.state, State::Soft);
+    attach_apart(image(launcher.pid, sidecar.pid).unwrap(), soft).unwrap();
+    assert!(flags().contains(HARD), "{:?}", flags());
     drop(sidecar);
     assert_eq!(fs::read_to_string(tree.join("disk/image.raw")).unwrap(), "bytes", "the image outlives its container");
+}
+
+/// As somebody leaves it who ends before it is hardened.
+fn soften(launcher: &Container) {
+    let place = place(launcher).unwrap();
+    let soften = move || {
+        unshare(UnshareFlags::FS);
+        enter(&place.namespace).unwrap();
+        fchdir(&place.directory).unwrap();
+        mount_remount(".", MountFlags::BIND | MountFlags::RDONLY, "").unwrap();
+    };
+    std::thread::spawn(soften).join().unwrap();
 }
 
 #[test]
@@ -128,10 +154,9 @@ fn a_root_that_can_be_written_to_is_not_shown() {
     let directory = TempDir::new().unwrap();
     let launcher = launcher(directory.path());
     let sidecar = sidecar(directory.path(), Some(launcher.pid), MountFlags::empty());
-    let image = Image::open(launcher.pid, sidecar.pid, "root").unwrap();
-    let error = attach_apart(image, place(&launcher).unwrap().unwrap()).unwrap_err();
+    let error = attach_apart(image(launcher.pid, sidecar.pid).unwrap(), place(&launcher).unwrap()).unwrap_err();
     assert!(matches!(error, ContainerDiskError::Writable(_)), "{error}");
-    assert!(place(&launcher).unwrap().is_some(), "nothing was mounted");
+    assert_eq!(place(&launcher).unwrap().state, State::Free, "nothing was mounted");
 }
 
 #[test]
@@ -142,7 +167,7 @@ fn processes_of_other_pods_and_of_the_node_are_foreign() {
     let me = rustix::process::getpid().as_raw_nonzero().get();
     // The last one: a launcher in the node's network, whose pod nobody could tell from the node.
     for (launcher, sidecar) in [(launcher.pid, stranger.pid), (launcher.pid, me), (me, me)] {
-        let error = Image::open(launcher, sidecar, "root").map(drop).unwrap_err();
+        let error = image(launcher, sidecar).map(drop).unwrap_err();
         assert!(matches!(error, ContainerDiskError::Foreign(_)), "{error}");
     }
 }
@@ -178,7 +203,8 @@ async fn a_holder_has_to_answer() {
                 theirs.write_u8(question ^ change).await.unwrap();
             }
         });
-        let answered = is_alive(&mut Holder { connection, pid: 1 }).await;
+        let process = Arc::new(process(rustix::process::getpid().as_raw_nonzero().get()));
+        let answered = is_alive(&mut Holder { connection, process }).await;
         theirs.await.unwrap();
         answered.map_err(|error| error.kind())
     };
@@ -197,13 +223,39 @@ async fn holders_are_found_below_the_pods_directory_and_nowhere_else() {
     };
     let _launcher = listen(paths::SOCKETS_VOLUME, paths::LAUNCHER_SOCKET);
     let _holder = listen(paths::HOLDERS_VOLUME, "disk_0.sock");
-    let launcher = PodLaunchers::new(pods.path().to_owned()).connect("uid").await.unwrap();
-    let me = rustix::process::getpid().as_raw_nonzero().get();
-    assert_eq!(launcher.holder(SLOT).await.unwrap().pid, me);
+    let path = |volume: &str| volumes.join(volume).to_str().unwrap().to_owned();
+    let (sockets, holders) = (path(paths::SOCKETS_VOLUME), path(paths::HOLDERS_VOLUME));
+    let launcher = PodLaunchers::seeing(pods.path().to_owned(), &sockets, &holders).connect("uid").await.unwrap();
+    assert!(launcher.process().is_some());
+    assert!(launcher.holder(SLOT).await.is_ok());
     assert!(matches!(launcher.holder("disk_1").await.map(drop), Err(LauncherError::Unreachable(_))));
     fs::rename(volumes.join(paths::HOLDERS_VOLUME), pods.path().join("elsewhere")).unwrap();
     std::os::unix::fs::symlink(pods.path().join("elsewhere"), volumes.join(paths::HOLDERS_VOLUME)).unwrap();
     assert!(matches!(launcher.holder(SLOT).await.map(drop), Err(LauncherError::Unreachable(_))));
+}
+
+/// Whoever can write to a launcher's directory cannot make it another launcher: neither by a link, nor by listening from another pod.
+#[tokio::test]
+async fn a_socket_of_somebody_else_is_not_the_launchers() {
+    let pods = TempDir::new().unwrap();
+    let volumes = |pod: &str| pods.path().join(pod).join("volumes/kubernetes.io~empty-dir").join(paths::SOCKETS_VOLUME);
+    let (own, victim) = (volumes("own"), volumes("victim"));
+    fs::create_dir_all(&own).unwrap();
+    fs::create_dir_all(&victim).unwrap();
+    let _victim = tokio::net::UnixListener::bind(victim.join(paths::LAUNCHER_SOCKET)).unwrap();
+    let connect = |seen_at: &Path| {
+        let launchers = PodLaunchers::seeing(pods.path().to_owned(), seen_at.to_str().unwrap(), "/");
+        async move { launchers.connect("own").await.map(drop).map_err(|error| error.to_string()) }
+    };
+    std::os::unix::fs::symlink(victim.join(paths::LAUNCHER_SOCKET), own.join(paths::LAUNCHER_SOCKET)).unwrap();
+    assert!(connect(&own).await.is_err(), "a link");
+    fs::remove_file(own.join(paths::LAUNCHER_SOCKET)).unwrap();
+    fs::write(own.join(paths::LAUNCHER_SOCKET), "").unwrap();
+    assert!(connect(&own).await.unwrap_err().contains("something else than a socket"));
+    fs::remove_file(own.join(paths::LAUNCHER_SOCKET)).unwrap();
+    let _own = tokio::net::UnixListener::bind(own.join(paths::LAUNCHER_SOCKET)).unwrap();
+    assert_eq!(connect(&own).await, Ok(()));
+    assert!(connect(&victim).await.unwrap_err().contains("does not see its pod's volume"));
 }
 
 #[test]

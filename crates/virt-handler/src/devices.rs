@@ -12,9 +12,11 @@ use ferrovirt_api::meta::VolumeMode;
 use ferrovirt_domain::{Accelerator, Claims, NodeFacts};
 use ferrovirt_launcher_rpc::paths::{self, RUNTIME_USER};
 use k8s_openapi::api::core::v1::Pod;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, chownat, fstat, openat2};
+use rustix::fs::{AtFlags, FileType, ResolveFlags, chownat, fstat};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
+
+use crate::process::{IN_CONTAINER, look_at};
 
 const KVM: &str = "devices.kubevirt.io/kvm";
 const TUN: &str = "devices.kubevirt.io/tun";
@@ -53,17 +55,10 @@ fn has(pod: &Pod, resource: &str) -> bool {
     limits.any(|limits| limits.contains_key(resource))
 }
 
-/// Gives the launcher, the process `pid`, its devices.
-pub(crate) fn give(pod: &Pod, files: &[String], pid: i32) -> Result<(), DeviceError> {
+/// Gives the launcher with this root its devices.
+pub(crate) fn give(pod: &Pod, files: &[String], root: &OwnedFd) -> Result<(), DeviceError> {
     let shared = SHARED.iter().filter(|(resource, _)| has(pod, resource)).map(|(_, path)| *path);
-    let wanted: Vec<&str> = shared.chain(files.iter().map(String::as_str)).collect();
-    if wanted.is_empty() {
-        return Ok(());
-    }
-    let path = format!("/proc/{pid}/root");
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(&path, flags, Mode::empty()).map_err(|errno| system("/", "open", errno))?;
-    wanted.into_iter().try_for_each(|path| give_one(&root, path))
+    shared.chain(files.iter().map(String::as_str)).try_for_each(|path| give_one(root, path))
 }
 
 /// The device files of a guest's claims in block mode.
@@ -74,18 +69,16 @@ pub(crate) fn of_claims(vmi: &VirtualMachineInstance, claims: &Claims) -> Vec<St
 }
 
 fn give_one(root: &OwnedFd, path: &str) -> Result<(), DeviceError> {
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let file = match openat2(root, path.trim_start_matches('/'), flags, Mode::empty(), resolve) {
-        Ok(file) => file,
+    let (file, kind) = match look_at(root, path, IN_CONTAINER | ResolveFlags::NO_SYMLINKS) {
+        Ok(found) => found,
         // QEMU says better what it misses.
         Err(Errno::NOENT) => return Ok(()),
         Err(errno) => return Err(system(path, "open", errno)),
     };
-    let found = fstat(&file).map_err(|errno| system(path, "look at", errno))?;
-    if !matches!(FileType::from_raw_mode(found.st_mode), FileType::CharacterDevice | FileType::BlockDevice) {
+    if !matches!(kind, FileType::CharacterDevice | FileType::BlockDevice) {
         return Err(DeviceError::NoDevice(path.to_owned()));
     }
+    let found = fstat(&file).map_err(|errno| system(path, "look at", errno))?;
     if found.st_uid == RUNTIME_USER || found.st_mode & OPEN_TO_ALL == OPEN_TO_ALL {
         return Ok(());
     }
@@ -107,7 +100,7 @@ fn system(path: &str, operation: &'static str, errno: Errno) -> DeviceError {
 mod tests {
     use std::os::unix::fs::MetadataExt;
 
-    use rustix::fs::{CWD, makedev, mknodat};
+    use rustix::fs::{CWD, Mode, OFlags, makedev, mknodat};
     use serde_json::json;
 
     use super::*;

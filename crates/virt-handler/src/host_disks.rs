@@ -10,9 +10,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::vmi::{HostDisk, HostDiskType};
 use ferrovirt_launcher_rpc::paths;
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fchown, fstat, fstatvfs, ftruncate, openat2};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, chownat, fstat, fstatvfs, ftruncate, openat2};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
+
+use crate::process::{IN_CONTAINER, look_at};
 
 /// The user and the group of a launcher.
 const LAUNCHER: u32 = 107;
@@ -20,8 +22,6 @@ const LAUNCHER: u32 = 107;
 /// Why a host disk cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HostDiskError {
-    #[error("the launcher's process is not known yet")]
-    NoProcess,
     #[error("hostDisk {0}: there is no such file on this node; create it, or use type DiskOrCreate with a capacity")]
     Missing(String),
     #[error("hostDisk {0} is not a plain file with one name; only such a file can be a disk")]
@@ -32,39 +32,22 @@ pub(crate) enum HostDiskError {
     System { path: String, operation: &'static str, source: io::Error },
 }
 
-/// Makes every host disk of the guest ready in the file system of its launcher, the process `pid`.
-pub(crate) fn prepare(vmi: &VirtualMachineInstance, pid: Option<i32>) -> Result<(), HostDiskError> {
+/// Makes every host disk of the guest ready in the file system of its launcher, which has this root.
+pub(crate) fn prepare(vmi: &VirtualMachineInstance, root: &OwnedFd) -> Result<(), HostDiskError> {
     let disks = vmi.spec.volumes.iter().filter_map(|volume| Some((&volume.name, volume.host_disk.as_ref()?)));
     for (volume, disk) in disks {
-        let root = format!("/proc/{}/root", pid.ok_or(HostDiskError::NoProcess)?);
-        let directory = open_directory(&root, &paths::volume_directory(volume))
+        let (directory, _) = look_at(root, &paths::volume_directory(volume), IN_CONTAINER)
             .map_err(|errno| system(disk, "open its directory", errno))?;
         prepare_one(directory.as_fd(), disk)?;
     }
     Ok(())
 }
 
-fn open_directory(root: &str, path: &str) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(root, flags, Mode::empty())?;
-    // `/var/run` may be a link inside the launcher's root; none may lead out of it.
-    openat2(
-        &root,
-        path.trim_start_matches('/'),
-        flags,
-        Mode::empty(),
-        ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS,
-    )
-}
-
 fn prepare_one(directory: impl AsFd, disk: &HostDisk) -> Result<(), HostDiskError> {
     let name = disk.path.rsplit('/').next().unwrap_or_default();
-    let open = |flags: OFlags, mode: Mode| {
-        let flags = flags | OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        openat2(directory.as_fd(), name, flags, mode, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
-    };
-    match (open(OFlags::empty(), Mode::empty()), disk.r#type, &disk.capacity) {
-        (Ok(file), ..) => give(&file, disk),
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    match (look_at(directory.as_fd(), name, resolve), disk.r#type, &disk.capacity) {
+        (Ok((file, _)), ..) => give(&file, disk),
         (Err(Errno::NOENT), HostDiskType::DiskOrCreate, Some(capacity)) => {
             let size = u64::try_from(capacity.value()).unwrap_or_default();
             let space = fstatvfs(directory.as_fd()).map_err(|errno| system(disk, "ask for free space", errno))?;
@@ -72,7 +55,8 @@ fn prepare_one(directory: impl AsFd, disk: &HostDisk) -> Result<(), HostDiskErro
             if free < size {
                 return Err(HostDiskError::NoSpace { path: disk.path.clone(), wanted: size, free });
             }
-            let file = open(OFlags::CREATE | OFlags::EXCL, Mode::from_raw_mode(0o640))
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+            let file = openat2(directory.as_fd(), name, flags, Mode::from_raw_mode(0o640), resolve)
                 .map_err(|errno| system(disk, "create it", errno))?;
             ftruncate(&file, size).map_err(|errno| system(disk, "give it its size", errno))?;
             give(&file, disk)
@@ -92,7 +76,8 @@ fn give(file: &OwnedFd, disk: &HostDisk) -> Result<(), HostDiskError> {
     if stat.st_uid == LAUNCHER {
         return Ok(());
     }
-    fchown(file, Some(Uid::from_raw(LAUNCHER)), Some(Gid::from_raw(LAUNCHER)))
+    let (user, group) = (Uid::from_raw(LAUNCHER), Gid::from_raw(LAUNCHER));
+    chownat(file, "", Some(user), Some(group), AtFlags::EMPTY_PATH)
         .map_err(|errno| system(disk, "give it to the launcher's user", errno))
 }
 

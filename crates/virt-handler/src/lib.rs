@@ -9,6 +9,7 @@
 //! | [`peers`] | connections with other nodes, which carry guests that move |
 //! | [`certificate`] | the node's certificate: asked for, kept, renewed |
 //! | [`health`] | whether it lives and is ready, for the kubelet |
+//! | [`process`] | a process of a pod, held so that no other one can take its place |
 //! | `container_disks.rs` | images that sidecars hold, where the cluster has no image volumes |
 //! | `devices.rs` | device files that the launcher's user may open |
 //! | `volumes.rs` | directories of claims that the launcher's user may use |
@@ -33,6 +34,7 @@ mod migration;
 mod node;
 pub mod peers;
 pub mod probe;
+pub mod process;
 mod processors;
 mod server;
 pub mod vmi;
@@ -56,7 +58,7 @@ use kube::{Api, Client};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use self::launcher::{Followers, Launchers};
+use self::launcher::{Command, Followed, Followers, Launchers};
 use self::migration::departed::Departed;
 use self::migration::proxy::{self, Carriers};
 use self::migration::target::Arriving;
@@ -206,7 +208,7 @@ fn wire(
         }
     });
     let followers = Arc::new(followers);
-    follow_pods(&pods, &followers);
+    follow_pods(client, &pods, &followers);
     let mut watches = Watches::new();
     let mine = format!("{}={}", labels::NODE_NAME, config.node);
     watches.add(Api::all(client.clone()), watcher::Config::default().labels(&mine), &vmis)?;
@@ -241,19 +243,37 @@ fn wire(
 }
 
 /// A launcher is followed from the moment its container may run until its pod is gone.
-fn follow_pods(pods: &Cache<Pod>, followers: &Arc<Followers>) {
-    let followers = followers.clone();
+fn follow_pods(client: &Client, pods: &Cache<Pod>, followers: &Arc<Followers>) {
+    let (client, followers) = (client.clone(), followers.clone());
     pods.on_change(move |change: &Change<Pod>| {
         let uid = |pod: &Arc<Pod>| pod.metadata.uid.clone().unwrap_or_default();
-        let (old, new) = (change.old.as_ref().map(uid), change.new.as_ref().map(uid));
-        if old != new {
-            followers.forget(old.as_deref().unwrap_or_default());
+        let new = change.new.as_ref().map(uid);
+        if let Some(old) = change.old.as_ref().filter(|old| Some(uid(old)) != new) {
+            end(&client, old, followers.forget(&uid(old)));
         }
         let phase = change.new.as_ref().and_then(|pod| pod.status.as_ref()?.phase.as_deref());
         match (new, phase) {
             (Some(uid), Some("Running")) => followers.follow(&uid),
-            (Some(uid), Some("Succeeded" | "Failed")) => followers.forget(&uid),
+            (Some(uid), Some("Succeeded" | "Failed")) => drop(followers.forget(&uid)),
             _ => {}
+        }
+    });
+}
+
+/// Ends what still runs in a pod whose object was deleted by force: the next guest may be on its way, and a kubelet would leave this one
+/// its grace period. A cache can go back in time, so the pod is asked for once more.
+fn end(client: &Client, pod: &Arc<Pod>, known: Followed) {
+    let Some(launcher) = known.launcher else { return };
+    let pods = Api::<Pod>::namespaced(client.clone(), pod.metadata.namespace.as_deref().unwrap_or_default());
+    let (name, uid) = (pod.metadata.name.clone().unwrap_or_default(), pod.metadata.uid.clone());
+    tokio::spawn(async move {
+        let is_gone = match pods.get_metadata_opt(&name).await {
+            Ok(found) => found.is_none_or(|found| found.metadata.uid != uid),
+            Err(_) => false,
+        };
+        if is_gone {
+            // One that does not answer is on its way out.
+            let _ = launcher.command(Command::Kill).await;
         }
     });
 }

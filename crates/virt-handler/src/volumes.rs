@@ -4,7 +4,7 @@
 //! as they are. What is missing is done here, the same way: the volume's own directory and the disk image in it get the launcher's group.
 //!
 //! What the launcher can change is not trusted: only the root of a mount changes, no link is followed, and only a regular file that has no
-//! second name changes its group.
+//! second name changes its group. Nothing is opened: it may be a device.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,10 +14,12 @@ use ferrovirt_api::meta::VolumeMode;
 use ferrovirt_domain::Claims;
 use ferrovirt_launcher_rpc::paths::{self, RUNTIME_USER};
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, fchmod, fchown, fstat, openat2, statx,
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, chmod, chownat, fstat, openat2, statx,
 };
 use rustix::io::Errno;
 use rustix::process::Gid;
+
+use crate::process::{IN_CONTAINER, look_at, path_of};
 
 /// What a directory's group needs, and new files in it get the same group.
 const DIRECTORY: u32 = 0o2070;
@@ -26,12 +28,12 @@ const FILE: u32 = 0o060;
 /// The image's name.
 const IMAGE: &str = "disk.img";
 
-/// Lets the launcher, the process `pid`, use the guest's claims with file systems. A volume that cannot be changed is left as it is: it may
+/// Lets the launcher with this root use the guest's claims with file systems. A volume that cannot be changed is left as it is: it may
 /// be open to the launcher for other reasons, and QEMU says better what it misses.
-pub(crate) fn give(vmi: &VirtualMachineInstance, claims: &Claims, pid: i32) {
+pub(crate) fn give(vmi: &VirtualMachineInstance, claims: &Claims, root: &OwnedFd) {
     let has_files = |name: &str| claims.get(name).is_none_or(|claim| claim.mode == VolumeMode::Filesystem);
     for (volume, _) in ferrovirt_pods::claims_of(vmi).filter(|(_, claim)| has_files(claim)) {
-        let given = open(&format!("/proc/{pid}/root"), &paths::volume_directory(volume)).and_then(|directory| {
+        let given = open(root, &paths::volume_directory(volume)).and_then(|directory| {
             if is_mount(&directory)? { give_directory(&directory) } else { Err(Errno::INVAL.into()) }
         });
         match given {
@@ -43,12 +45,10 @@ pub(crate) fn give(vmi: &VirtualMachineInstance, claims: &Claims, pid: i32) {
     }
 }
 
-fn open(root: &str, path: &str) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(root, flags, Mode::empty())?;
+fn open(root: &OwnedFd, path: &str) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     // `/var/run` may be a link inside the launcher's root; none may lead out of it.
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    Ok(openat2(&root, path.trim_start_matches('/'), flags, Mode::empty(), resolve)?)
+    Ok(openat2(root, path.trim_start_matches('/'), flags, Mode::empty(), IN_CONTAINER)?)
 }
 
 fn is_mount(directory: &OwnedFd) -> io::Result<bool> {
@@ -58,15 +58,12 @@ fn is_mount(directory: &OwnedFd) -> io::Result<bool> {
 
 fn give_directory(directory: &OwnedFd) -> io::Result<()> {
     give_one(directory, DIRECTORY)?;
-    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    let image = match openat2(directory, IMAGE, flags, Mode::empty(), resolve) {
+    let (image, kind) = match look_at(directory, IMAGE, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS) {
         // The launcher makes it, or says what is wrong with it.
         Err(Errno::NOENT | Errno::LOOP) => return Ok(()),
         image => image?,
     };
-    let found = fstat(&image)?;
-    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile || found.st_nlink != 1 {
+    if kind != FileType::RegularFile || fstat(&image)?.st_nlink != 1 {
         return Ok(());
     }
     give_one(&image, FILE)
@@ -82,8 +79,8 @@ fn give_one(file: impl AsFd, wanted: u32) -> io::Result<()> {
     if is_owner || is_member || is_open {
         return Ok(());
     }
-    fchown(file.as_fd(), None, Some(Gid::from_raw(RUNTIME_USER)))?;
-    Ok(fchmod(file.as_fd(), Mode::from_raw_mode((found.st_mode | wanted) & 0o7777))?)
+    chownat(file.as_fd(), "", None, Some(Gid::from_raw(RUNTIME_USER)), AtFlags::EMPTY_PATH)?;
+    Ok(chmod(path_of(file), Mode::from_raw_mode((found.st_mode | wanted) & 0o7777))?)
 }
 
 #[cfg(test)]
@@ -95,8 +92,7 @@ mod tests {
     use super::*;
 
     fn give_to(directory: &Path) {
-        give_directory(&rustix::fs::open(directory, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap())
-            .unwrap();
+        give_directory(&rustix::fs::open(directory, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap()).unwrap();
     }
 
     fn of(path: &Path) -> (u32, u32, u32) {
@@ -141,10 +137,25 @@ mod tests {
         assert_eq!(of(&victim), (0, 0, 0o600));
     }
 
+    /// A device that is opened may do something, and a pipe that is opened for writing reads from nobody.
+    #[test]
+    fn what_is_no_file_stays_as_it_is() {
+        use rustix::fs::{CWD, makedev, mknodat};
+        for kind in [FileType::CharacterDevice, FileType::BlockDevice, FileType::Fifo] {
+            let directory = tempfile::tempdir().unwrap();
+            let image = directory.path().join(IMAGE);
+            // No driver has this number: opening it would be an error.
+            mknodat(CWD, &image, kind, Mode::from_raw_mode(0o600), makedev(259, 1 << 19)).unwrap();
+            give_to(directory.path());
+            assert_eq!(of(&image), (0, 0, 0o600), "{kind:?}");
+        }
+    }
+
     #[test]
     fn only_a_mount_is_a_volume() {
         let directory = tempfile::tempdir().unwrap();
-        let found = |path: &str| is_mount(&open("/", path).unwrap()).unwrap();
+        let root = rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let found = |path: &str| is_mount(&open(&root, path).unwrap()).unwrap();
         assert!(found("/proc"));
         assert!(!found(directory.path().to_str().unwrap()));
     }

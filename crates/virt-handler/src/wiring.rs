@@ -9,9 +9,10 @@ use ferrovirt_network::ResolvConf;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::launcher::Launcher;
+use crate::process::{IN_CONTAINER, PodProcess, look_at, path_of};
 
 /// More than any resolver reads.
 const LARGEST_RESOLV_CONF: u64 = 64 << 10;
@@ -25,6 +26,9 @@ pub enum WiringError {
     /// The namespace of the pod cannot be entered.
     #[error("the network namespace of the launcher cannot be opened")]
     Namespace(#[source] std::io::Error),
+    /// The pod's file system cannot be looked at.
+    #[error("the files of the launcher cannot be read")]
+    Files(#[source] std::io::Error),
     /// The kernel said no.
     #[error(transparent)]
     Network(#[from] ferrovirt_network::NetworkError),
@@ -90,9 +94,11 @@ impl Wiring for PodWiring {
             if plans.is_empty() {
                 return Ok(Vec::new());
             }
-            let pid = launcher.pid().ok_or_else(|| WiringError::Namespace(std::io::ErrorKind::NotFound.into()))?;
-            let namespace = namespace(pid)?;
-            let resolv = ResolvConf::parse(&resolv_conf(pid).unwrap_or_default());
+            let process =
+                launcher.process().ok_or_else(|| WiringError::Namespace(std::io::ErrorKind::NotFound.into()))?;
+            let namespace = namespace(process)?;
+            let resolv = process.with_root(resolv_conf).await.map_err(WiringError::Files)?;
+            let resolv = ResolvConf::parse(&resolv.unwrap_or_default());
             Ok(ferrovirt_network::set_up(namespace, &plans, &resolv).await?.links)
         }
         .boxed()
@@ -100,28 +106,23 @@ impl Wiring for PodWiring {
 }
 
 /// The network namespace of a process, which must not be ours.
-fn namespace(pid: i32) -> Result<OwnedFd, WiringError> {
-    let open = |path: String| {
-        rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|error| WiringError::Namespace(error.into()))
-    };
-    let (pods, ours) = (open(format!("/proc/{pid}/ns/net"))?, open("/proc/self/ns/net".to_owned())?);
-    let inode = |fd: &OwnedFd| {
-        rustix::fs::fstat(fd).map(|stat| stat.st_ino).map_err(|error| WiringError::Namespace(error.into()))
-    };
-    if inode(&pods)? == inode(&ours)? {
+fn namespace(process: &PodProcess) -> Result<OwnedFd, WiringError> {
+    let pods = process.namespace("net").map_err(WiringError::Namespace)?;
+    let failed = |errno: rustix::io::Errno| WiringError::Namespace(errno.into());
+    let ours = rustix::fs::stat("/proc/self/ns/net").map_err(failed)?;
+    if rustix::fs::fstat(&pods).map_err(failed)?.st_ino == ours.st_ino {
         return Err(WiringError::NodeNetwork);
     }
     Ok(pods)
 }
 
-/// The pod's resolv.conf. The pod could put anything there: no link leads out of its root, and no pipe can make us wait.
-fn resolv_conf(pid: i32) -> std::io::Result<String> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(format!("/proc/{pid}/root"), flags, Mode::empty())?;
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let file = openat2(&root, "etc/resolv.conf", flags, Mode::empty(), resolve)?;
+/// The pod's resolv.conf. The pod could put anything there: no link leads out of its root, and only a file is opened.
+fn resolv_conf(root: &OwnedFd) -> std::io::Result<String> {
+    let (file, kind) = look_at(root, "etc/resolv.conf", IN_CONTAINER)?;
+    if kind != FileType::RegularFile {
+        return Err(std::io::ErrorKind::InvalidInput.into());
+    }
+    let file = rustix::fs::open(path_of(&file), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
     let mut text = Vec::new();
     std::fs::File::from(file).take(LARGEST_RESOLV_CONF).read_to_end(&mut text)?;
     Ok(String::from_utf8_lossy(&text).into_owned())

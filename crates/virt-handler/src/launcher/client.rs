@@ -1,9 +1,9 @@
 //! The client of a real launcher: HTTP on the Unix socket in its pod's `sockets` volume.
 //!
-//! Everything below a pod's directory may be arranged by the pod: the socket is reached through directory handles that cross
-//! no symlink, and who listens is the kernel's word.
+//! Everything below a pod's directory may be arranged by the pod: no link is followed on the way to a socket, the socket itself included,
+//! and whoever listens has to be a process of the pod.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,12 +21,13 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, openat2};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 
 use super::descriptor::{self, Handed};
 use super::{Answer, Command, Holder, LONG, Launcher, LauncherError, Launchers, SHORT, Stream};
+use crate::process::{PodProcess, look_at, path_of};
 
 /// The largest answer that a launcher may give.
 const LARGEST_ANSWER: usize = 16 << 20;
@@ -37,12 +38,25 @@ const LONGEST_LINE: usize = 1 << 20;
 pub struct PodLaunchers {
     /// The directory with one directory per pod uid, laid out as a kubelet does.
     pods: PathBuf,
+    seen: Seen,
+}
+
+/// Where containers see the volumes with sockets.
+#[derive(Clone)]
+struct Seen {
+    sockets: String,
+    holders: String,
 }
 
 impl PodLaunchers {
     /// Launchers below `pods`.
     pub fn new(pods: PathBuf) -> Self {
-        Self { pods }
+        Self::seeing(pods, paths::SOCKETS, paths::HOLDERS)
+    }
+
+    /// Launchers whose containers see their volumes at other places.
+    pub(crate) fn seeing(pods: PathBuf, sockets: &str, holders: &str) -> Self {
+        Self { pods, seen: Seen { sockets: sockets.to_owned(), holders: holders.to_owned() } }
     }
 
     /// The directory of the pod's emptyDirs, reached without crossing a symlink.
@@ -54,8 +68,10 @@ impl PodLaunchers {
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
+
 fn beneath(directory: &OwnedFd, path: &str) -> std::io::Result<OwnedFd> {
-    Ok(openat2(directory, path, DIRECTORY, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)?)
+    Ok(openat2(directory, path, DIRECTORY, Mode::empty(), BENEATH)?)
 }
 
 impl Launchers for PodLaunchers {
@@ -65,22 +81,42 @@ impl Launchers for PodLaunchers {
             let volumes = self.volumes(pod_uid).map_err(unreachable)?;
             let sockets = beneath(&volumes, paths::SOCKETS_VOLUME).map_err(unreachable)?;
             let probe = dial(&sockets, paths::LAUNCHER_SOCKET).await.map_err(unreachable)?;
-            let pid = probe.peer_cred().ok().and_then(|peer| peer.pid());
-            Ok(Arc::new(SocketLauncher { volumes, sockets, pid }) as Arc<dyn Launcher>)
+            let (sockets, process) = listener(&probe, sockets, &self.seen.sockets).await.map_err(unreachable)?;
+            let seen = self.seen.clone();
+            Ok(Arc::new(SocketLauncher { volumes, sockets, process, seen }) as Arc<dyn Launcher>)
         }
         .boxed()
     }
 }
 
+/// Connects to a socket, and to nothing that somebody has put in its place: a link could lead to the launcher of somebody else.
 async fn dial(directory: &OwnedFd, socket: &str) -> std::io::Result<UnixStream> {
+    let (socket, kind) = look_at(directory, socket, BENEATH)?;
+    if kind != FileType::Socket {
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "there is something else than a socket"));
+    }
     // A handle's path is short whatever the pod's is, and a socket's path may not be long.
-    UnixStream::connect(format!("/proc/self/fd/{}/{socket}", directory.as_raw_fd())).await
+    UnixStream::connect(path_of(&socket)).await
+}
+
+/// The process that listens, and the volume again that it has to see. A follower waits for its own pod only, so this may take as long as
+/// the pod's files do.
+async fn listener(
+    connection: &UnixStream,
+    volume: OwnedFd,
+    seen_at: &str,
+) -> std::io::Result<(OwnedFd, Arc<PodProcess>)> {
+    let pid = connection.peer_cred()?.pid().ok_or(std::io::ErrorKind::NotFound)?;
+    let seen_at = seen_at.to_owned();
+    let look = move || PodProcess::seeing(&volume, &seen_at, pid).map(|process| (volume, Arc::new(process)));
+    tokio::task::spawn_blocking(look).await.map_err(std::io::Error::other)?
 }
 
 struct SocketLauncher {
     volumes: OwnedFd,
     sockets: OwnedFd,
-    pid: Option<i32>,
+    process: Arc<PodProcess>,
+    seen: Seen,
 }
 
 impl SocketLauncher {
@@ -150,16 +186,17 @@ fn json<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, LauncherError> {
 }
 
 impl Launcher for SocketLauncher {
-    fn pid(&self) -> Option<i32> {
-        self.pid
+    fn process(&self) -> Option<&Arc<PodProcess>> {
+        Some(&self.process)
     }
 
     fn holder<'a>(&'a self, slot: &'a str) -> Answer<'a, Holder> {
         let exchange = async move {
             let holders = beneath(&self.volumes, paths::HOLDERS_VOLUME)?;
             let connection = dial(&holders, &paths::holder_socket(slot)).await?;
-            let pid = connection.peer_cred()?.pid().ok_or(std::io::ErrorKind::NotFound)?;
-            Ok(Holder { connection, pid })
+            let looked = tokio::time::timeout(SHORT, listener(&connection, holders, &self.seen.holders)).await;
+            let (_, process) = looked.map_err(|_| std::io::ErrorKind::TimedOut)??;
+            Ok(Holder { connection, process })
         };
         exchange
             .map(|found: std::io::Result<_>| found.map_err(|error| LauncherError::Unreachable(error.to_string())))
@@ -277,13 +314,16 @@ fn word(id: &str) -> Result<&str, LauncherError> {
 /// Reports, one per line. A launcher that does not speak JSON, or never ends a line, ends the stream.
 fn lines(body: Incoming) -> impl futures::Stream<Item = DomainReport> + Send {
     futures::stream::unfold((body, Vec::<u8>::new()), |(mut body, mut rest)| async move {
+        // A line may come byte by byte: each is looked at once.
+        let mut searched = 0;
         loop {
-            if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = rest.drain(..=end).collect();
+            if let Some(end) = rest[searched..].iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = rest.drain(..=searched + end).collect();
                 let report = serde_json::from_slice(&line).ok()?;
                 return Some((report, (body, rest)));
             }
-            if rest.len() > LONGEST_LINE {
+            searched = rest.len();
+            if searched > LONGEST_LINE {
                 return None;
             }
             let frame = body.frame().await?.ok()?;

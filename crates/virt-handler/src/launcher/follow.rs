@@ -11,9 +11,10 @@ use std::time::Duration;
 use ferrovirt_launcher_rpc::messages::{DomainReport, DomainState};
 use futures::StreamExt;
 use parking_lot::Mutex;
+use tokio::io::AsyncWriteExt;
 use tokio::task::AbortHandle;
 
-use super::{Launcher, Launchers};
+use super::{Launcher, LauncherError, Launchers};
 
 /// The first pause between attempts to connect: a pod that was just started listens within milliseconds.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
@@ -44,6 +45,13 @@ pub struct Followers {
 struct Capabilities {
     file: PathBuf,
     content: Mutex<Vec<u8>>,
+}
+
+impl Capabilities {
+    fn discard(&self) {
+        self.content.lock().clear();
+        let _ = std::fs::remove_file(&self.file);
+    }
 }
 
 struct Entry {
@@ -80,11 +88,11 @@ impl Followers {
         known.insert(pod_uid.to_owned(), Entry { followed: Followed::default(), task });
     }
 
-    /// The pod is gone.
-    pub fn forget(&self, pod_uid: &str) {
-        if let Some(entry) = self.known.lock().remove(pod_uid) {
-            entry.task.abort();
-        }
+    /// The pod is gone. What was known about its launcher goes with it.
+    pub fn forget(&self, pod_uid: &str) -> Followed {
+        let Some(entry) = self.known.lock().remove(pod_uid) else { return Followed::default() };
+        entry.task.abort();
+        entry.followed
     }
 
     /// What is known about a pod's launcher.
@@ -137,6 +145,10 @@ impl Follower {
         let had_cache = !cache.is_empty();
         if let Err(error) = launcher.prepare(cache).await {
             tracing::debug!(pod = %self.pod_uid, %error, "the launcher does not take the capability cache");
+            if had_cache && matches!(error, LauncherError::Refused(_)) {
+                // Damaged, or of another version: the next launcher that starts brings one.
+                self.capabilities.discard();
+            }
             return false;
         }
         let Ok(mut events) = launcher.events().await else { return false };
@@ -163,7 +175,10 @@ impl Follower {
         let file = &self.capabilities.file;
         let unfinished = file.with_extension(format!("{}.new", self.pod_uid));
         let kept = async {
-            tokio::fs::write(&unfinished, &cache).await?;
+            let mut written = tokio::fs::File::create(&unfinished).await?;
+            written.write_all(&cache).await?;
+            // A name that outlives a power cut shall not have half a file.
+            written.sync_all().await?;
             tokio::fs::rename(&unfinished, file).await
         };
         if let Err(error) = kept.await {

@@ -5,6 +5,7 @@ mod client;
 mod descriptor;
 mod follow;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ferrovirt_launcher_rpc::messages::{DomainReport, FreezeRequest, Refusal, StartRequest};
@@ -16,6 +17,7 @@ use tokio::net::UnixStream;
 
 pub use self::client::PodLaunchers;
 pub use self::follow::{Followed, Followers};
+use crate::process::PodProcess;
 
 /// A call to a launcher takes no longer than this unless the launcher is broken; a start prepares disks and may.
 pub const SHORT: Duration = Duration::from_secs(5);
@@ -96,14 +98,14 @@ impl Command {
 pub struct Holder {
     /// A connection to it. It answers each byte with the same.
     pub connection: UnixStream,
-    /// The process that listens, as the kernel says.
-    pub pid: i32,
+    /// The process that listens.
+    pub process: Arc<PodProcess>,
 }
 
 /// The launcher of one pod.
 pub trait Launcher: Send + Sync {
-    /// The process that listens, as the kernel says.
-    fn pid(&self) -> Option<i32>;
+    /// The process that listens. Only a simulation's launcher has none.
+    fn process(&self) -> Option<&Arc<PodProcess>>;
     /// The sidecar in the launcher's pod that holds the image of this name. Only real pods have them.
     fn holder<'a>(&'a self, _slot: &'a str) -> Answer<'a, Holder> {
         Box::pin(async { Err(LauncherError::Unreachable("there is no such container".to_owned())) })
@@ -139,5 +141,5 @@ pub trait Launcher: Send + Sync {
 /// Finds the launcher of a pod.
 pub trait Launchers: Send + Sync {
     /// Connects to the launcher in the pod with this uid.
-    fn connect<'a>(&'a self, pod_uid: &'a str) -> Answer<'a, std::sync::Arc<dyn Launcher>>;
+    fn connect<'a>(&'a self, pod_uid: &'a str) -> Answer<'a, Arc<dyn Launcher>>;
 }

@@ -18,6 +18,7 @@ use tokio::sync::{Mutex as AsyncMutex, mpsc};
 
 use super::*;
 use crate::launcher::{Answer as LauncherAnswer, Command, Launchers};
+use crate::process::PodProcess;
 use crate::wiring::{Wiring, WiringError};
 
 /// A launcher whose connections the test holds.
@@ -39,7 +40,7 @@ fn refused<T>() -> Result<T, LauncherError> {
 }
 
 impl Launcher for FakeLauncher {
-    fn pid(&self) -> Option<i32> {
+    fn process(&self) -> Option<&Arc<PodProcess>> {
         None
     }
 

@@ -273,7 +273,7 @@ impl Act<Arriving> for Action {
         }
         let links = guests.wiring.links(&vmi, &pod, &*launcher).await.map_err(wiring_failed)?;
         let claims = crate::claims::of(&vmi);
-        give(&vmi, &pod, &claims, launcher.pid()).await?;
+        give(&vmi, &pod, &claims, launcher.process()).await?;
         container_disks::mount(&vmi, &pod, &*launcher).await.map_err(image_missing)?;
         let facts = devices::facts(&guests.facts, &pod, claims);
         let disks = ferrovirt_domain::target_disk_tasks(&vmi, &facts, &links);

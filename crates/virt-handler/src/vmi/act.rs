@@ -15,6 +15,7 @@ use super::decide::Action;
 use super::moves;
 use crate::container_disks::{self, ContainerDiskError};
 use crate::launcher::{Command, LauncherError};
+use crate::process::PodProcess;
 use crate::wiring::WiringError;
 use crate::{devices, host_disks, volumes};
 
@@ -60,9 +61,9 @@ async fn start(guests: &Guests, key: &ObjectKey) -> Result<(), Failure> {
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     let launcher = guests.followers.get(&uid).launcher.ok_or_else(gone)?;
     let links = guests.wiring.links(&vmi, &pod, &*launcher).await.map_err(wiring_failed)?;
-    prepare_host_disks(&vmi, launcher.pid()).await?;
+    prepare_host_disks(&vmi, launcher.process()).await?;
     let claims = crate::claims::of(&vmi);
-    give(&vmi, &pod, &claims, launcher.pid()).await?;
+    give(&vmi, &pod, &claims, launcher.process()).await?;
     container_disks::mount(&vmi, &pod, &*launcher).await.map_err(image_missing)?;
     let hopeless = |error: ferrovirt_domain::Unsupported| Failure::new(Category::Hopeless, "start the guest", error);
     let facts = devices::facts(&guests.facts, &pod, claims);
@@ -91,32 +92,33 @@ pub(crate) fn wiring_failed(error: WiringError) -> Failure {
     Failure::new(category, "set up the guest's network", error)
 }
 
-/// A directory of the node may be on a server that does not answer, so nobody else waits for it.
-async fn prepare_host_disks(vmi: &Arc<VirtualMachineInstance>, launcher: Option<i32>) -> Result<(), Failure> {
+async fn prepare_host_disks(
+    vmi: &Arc<VirtualMachineInstance>,
+    launcher: Option<&Arc<PodProcess>>,
+) -> Result<(), Failure> {
     const WHAT: &str = "prepare the host disks";
-    if vmi.spec.volumes.iter().all(|volume| volume.host_disk.is_none()) {
-        return Ok(());
-    }
+    let is_needed = vmi.spec.volumes.iter().any(|volume| volume.host_disk.is_some());
+    let Some(launcher) = launcher.filter(|_| is_needed) else { return Ok(()) };
     let vmi = vmi.clone();
-    let prepared = tokio::task::spawn_blocking(move || host_disks::prepare(&vmi, launcher)).await;
+    let prepared = launcher.with_root(move |root| host_disks::prepare(&vmi, root)).await;
     let prepared = prepared.map_err(|error| Failure::new(Category::Internal, WHAT, error))?;
     prepared.map_err(|error| Failure::new(Category::Internal, WHAT, error))
 }
 
-/// Lets the launcher use the devices and claims of its pod. Claims may be on a server that does not answer, so nobody else waits for it.
+/// Lets the launcher use the devices and claims of its pod.
 pub(crate) async fn give(
     vmi: &Arc<VirtualMachineInstance>,
     pod: &Arc<Pod>,
     claims: &Claims,
-    launcher: Option<i32>,
+    launcher: Option<&Arc<PodProcess>>,
 ) -> Result<(), Failure> {
     const WHAT: &str = "give the launcher its devices and volumes";
     // Only a simulation's launcher has no process.
     let Some(launcher) = launcher else { return Ok(()) };
     let (vmi, pod, claims) = (vmi.clone(), pod.clone(), claims.clone());
-    let given = tokio::task::spawn_blocking(move || {
-        volumes::give(&vmi, &claims, launcher);
-        devices::give(&pod, &devices::of_claims(&vmi, &claims), launcher)
+    let given = launcher.with_root(move |root| {
+        volumes::give(&vmi, &claims, root);
+        devices::give(&pod, &devices::of_claims(&vmi, &claims), root)
     });
     let given = given.await.map_err(|error| Failure::new(Category::Internal, WHAT, error))?;
     given.map_err(|error| Failure::new(Category::Internal, WHAT, error))
