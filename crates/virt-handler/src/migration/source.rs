@@ -85,7 +85,8 @@ fn follow(
         }
         SourceOrder::Cancel => {
             plan = plan.then(Action::CancelMove(wish(view, moving)));
-            if moving.state.abort_requested {
+            // The target may have said already how it ended.
+            if moving.state.abort_requested && !moving.state.failed {
                 edit(&mut plan, view, |state| state.abort_status = Some(MigrationAbortStatus::Aborting));
             }
         }

@@ -130,6 +130,16 @@ fn whoever_wants_the_end_of_a_move_gets_it_unless_it_is_too_late() {
         let aborted = view(vmi(state("abortRequested", json!(true))), stage.clone());
         assert!(judge(&aborted).actions.contains(&Action::CancelMove("it was aborted".into())));
         assert_eq!(state_after(&aborted).abort_status, Some(MigrationAbortStatus::Aborting));
+        let over = |vmi: &mut Value| {
+            let state = &mut vmi["status"]["migrationState"];
+            state["abortRequested"] = true.into();
+            state["failed"] = true.into();
+            state["abortStatus"] = "Succeeded".into();
+        };
+        let status = judge(&view(vmi(over), stage.clone())).status;
+        let kept =
+            status.is_none_or(|it| it.migration_state.unwrap().abort_status == Some(MigrationAbortStatus::Succeeded));
+        assert!(kept, "the target has said how it ended");
         let plan = judge(&view(vmi(deleted), stage));
         assert!(plan.actions.iter().any(|action| matches!(action, Action::CancelMove(_))));
     }
