@@ -41,7 +41,8 @@ use ferrovirt_api::kubevirt::{Configuration, DeveloperConfiguration};
 use ferrovirt_api::meta::VolumeMode;
 use ferrovirt_launcher_rpc::paths::RUNTIME_USER;
 use k8s_openapi::api::core::v1::{
-    LocalObjectReference, Pod, PodSecurityContext, PodSpec, ResourceRequirements, SELinuxOptions, SeccompProfile,
+    ContainerState, LocalObjectReference, Pod, PodSecurityContext, PodSpec, ResourceRequirements, SELinuxOptions,
+    SeccompProfile,
 };
 
 pub use images::image_slots;
@@ -142,7 +143,7 @@ fn spec(
         dns_config: spec.dns_config.clone(),
         node_selector: Some(placement::node_selector(vmi, config)),
         affinity: placement::affinity(vmi, config),
-        tolerations: some(spec.tolerations.clone()),
+        tolerations: Some(placement::tolerations(vmi)),
         topology_spread_constraints: some(spec.topology_spread_constraints.clone()),
         priority_class_name: spec.priority_class_name.clone(),
         scheduler_name: spec.scheduler_name.clone(),
@@ -150,6 +151,15 @@ fn spec(
         security_context: Some(security_context(config)),
         ..PodSpec::default()
     }
+}
+
+/// Whether a launcher pod's launcher runs no more: it is not started again. Containers that others have added may go on.
+pub fn has_ended(pod: &Pod) -> bool {
+    let Some(status) = &pod.status else { return false };
+    let mut containers = status.container_statuses.iter().flatten();
+    let is_over = |state: &Option<ContainerState>| state.as_ref().is_some_and(|state| state.terminated.is_some());
+    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
+        || containers.any(|container| container.name == COMPUTE && is_over(&container.state))
 }
 
 /// Nothing in the pod is root, and volumes belong to the launcher's group.

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::names::labels;
 use ferrovirt_api::vmi::{Cpu, CpuFeaturePolicy};
-use k8s_openapi::api::core::v1::{Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
+use k8s_openapi::api::core::v1::{
+    Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Toleration,
+};
 
 use crate::LauncherConfig;
 
@@ -42,6 +44,30 @@ pub(crate) fn node_selector(vmi: &VirtualMachineInstance, config: &LauncherConfi
     selector.extend(vmi.spec.node_selector.clone());
     selector
 }
+
+/// Taints of a node that nobody hears from. Kubernetes evicts pods from it after five minutes, unless they say something else.
+const SILENT_NODE: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+
+/// What the guest tolerates. A silent node may run its guests all the same, and nothing starts elsewhere before somebody vouches for its
+/// death: an eviction would only power off a healthy guest as soon as its node is heard from again. What the guest itself says counts.
+pub(crate) fn tolerations(vmi: &VirtualMachineInstance) -> Vec<Toleration> {
+    let own = &vmi.spec.tolerations;
+    let is_named = |taint: &&str| {
+        own.iter().any(|one| {
+            let is_key = one.key.as_deref().is_none_or(|key| key.is_empty() || key == *taint);
+            is_key && one.effect.as_deref().is_none_or(|effect| effect.is_empty() || effect == NO_EXECUTE)
+        })
+    };
+    let patient = SILENT_NODE.into_iter().filter(|taint| !is_named(taint)).map(|taint| Toleration {
+        key: Some(taint.to_owned()),
+        operator: Some("Exists".to_owned()),
+        effect: Some(NO_EXECUTE.to_owned()),
+        ..Toleration::default()
+    });
+    own.iter().cloned().chain(patient).collect()
+}
+
+const NO_EXECUTE: &str = "NoExecute";
 
 /// The CPU model that the guest gets; following the host is the default.
 fn cpu_model<'a>(vmi: &'a VirtualMachineInstance, config: &'a LauncherConfig) -> Option<&'a str> {

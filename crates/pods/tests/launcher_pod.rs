@@ -74,6 +74,26 @@ fn an_emulated_guest_with_a_volume_of_each_kind() {
     insta::assert_yaml_snapshot!(launcher_pod(&guest(spec), &config).unwrap());
 }
 
+/// The eviction would power off a guest that has survived the silence of its node.
+#[test]
+fn a_guest_outlives_the_silence_of_its_node_unless_it_says_otherwise() {
+    let tolerated = |own: Value| {
+        let mut spec = json!({"domain": small(json!({}))});
+        spec["tolerations"] = own;
+        let pod = launcher_pod(&guest(spec), &config()).unwrap();
+        let all = spec_of(&pod).tolerations.clone().unwrap();
+        all.into_iter().map(|it| (it.key.unwrap_or_default(), it.toleration_seconds)).collect::<Vec<_>>()
+    };
+    let (not_ready, unreachable) = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable");
+    let always = |key: &str| (key.to_owned(), None);
+    assert_eq!(tolerated(json!([])), [always(not_ready), always(unreachable)]);
+    let soon = json!([{"key": not_ready, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}]);
+    assert_eq!(tolerated(soon), [(not_ready.to_owned(), Some(30)), always(unreachable)]);
+    let other = json!([{"key": not_ready, "operator": "Exists", "effect": "NoSchedule"}]);
+    assert_eq!(tolerated(other), [always(not_ready), always(not_ready), always(unreachable)]);
+    assert_eq!(tolerated(json!([{"operator": "Exists"}])), [always("")]);
+}
+
 #[test]
 fn a_placed_and_probed_guest_with_dedicated_processors() {
     let spec = json!({

@@ -53,10 +53,9 @@ pub(crate) fn state_of(pod: &Pod) -> PodState {
     if is_running(status) { PodState::Running { node } } else { PodState::Starting }
 }
 
-/// Whether nothing runs in it any more.
+/// Whether its launcher runs no more, nor will.
 pub(crate) fn is_finished(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
+    ferrovirt_pods::has_ended(pod)
 }
 
 /// The pod's condition of a type.
@@ -208,6 +207,10 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         };
+        // A container that somebody has added runs on.
+        let alone = compute(&json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}));
+        let added = json!({"phase": "Running", "containerStatuses": [alone, {"name": "mesh", "ready": true}]});
+        assert!(matches!(state(&json!("n"), &added), PodState::Ended { .. }));
         let words = r#"{"reason":"failed","message":"libvirt did not start"}"#;
         assert_eq!(ended(json!({"exitCode": 1, "message": words})), "libvirt did not start");
         let log = "first\nlast line\n";

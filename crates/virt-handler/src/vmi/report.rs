@@ -35,13 +35,11 @@ fn is_stopped_by_force(vmi: &VirtualMachineInstance) -> bool {
     acpi.is_some_and(|acpi| !acpi.is_on()) || vmi.spec.termination_grace_period_seconds == Some(0)
 }
 
-/// The last words of a pod that has ended, if it has.
+/// The last words of a launcher that has ended, if it has.
 pub(crate) fn last_words(pod: &Pod) -> Option<FinalWords> {
-    let status = pod.status.as_ref()?;
-    if !matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
-        return None;
-    }
-    let compute = status.container_statuses.iter().flatten().find(|container| container.name == "compute");
+    let status = pod.status.as_ref().filter(|_| ferrovirt_pods::has_ended(pod))?;
+    let compute =
+        status.container_statuses.iter().flatten().find(|container| container.name == ferrovirt_pods::COMPUTE);
     let ended = compute.and_then(|compute| compute.state.as_ref()?.terminated.as_ref());
     let words = ended.and_then(|ended| serde_json::from_str(ended.message.as_deref()?).ok());
     Some(words.unwrap_or_else(|| {
