@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrovirt_api::meta::{Condition, ConditionStatus, QosClass, find_condition};
-use ferrovirt_api::names::{conditions, finalizers, labels, reasons};
+use ferrovirt_api::names::{conditions, finalizers, reasons};
 use ferrovirt_api::vmi::VirtualMachineInstancePhase as Phase;
 use ferrovirt_pods::{claims_of, launcher_pod, pod_name};
 use ferrovirt_reconcile::controller::Failure;
@@ -62,13 +62,10 @@ fn before_hand_over(view: &View) -> Decision {
     }
 }
 
-/// The pod that the guest starts in: the one with the derived name, or one of an older controller; never the target of a move.
+/// The pod that the guest starts in: the one with the derived name. Anybody who makes pods can call the guest its owner.
 fn first_pod(view: &View) -> Option<&Arc<Pod>> {
     let name = pod_name(&view.vmi);
-    let is_named = |pod: &&Arc<Pod>| pod.metadata.name.as_deref() == Some(&name);
-    let is_target =
-        |pod: &Arc<Pod>| pod.metadata.labels.as_ref().is_some_and(|all| all.contains_key(labels::MIGRATION_JOB));
-    view.pods.iter().find(is_named).or_else(|| view.pods.iter().find(|pod| !is_target(pod)))
+    view.pods.iter().find(|pod| pod.metadata.name.as_deref() == Some(&name))
 }
 
 fn create(view: &View) -> Decision {

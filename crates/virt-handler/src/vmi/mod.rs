@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrovirt_api::VirtualMachineInstance;
-use ferrovirt_api::names::labels;
 use ferrovirt_api::vmi::{VirtualMachineInstancePhase as Phase, VirtualMachineInstanceStatus as Status};
 use ferrovirt_domain::NodeFacts;
 use ferrovirt_reconcile::controller::{Category, standard};
@@ -81,23 +80,13 @@ pub struct World {
 }
 
 impl World {
-    /// The launcher pod of a guest on this node: the one that its newest move names, or the living one if there are several. A guest may
-    /// have been here before; what is left of that time says nothing about it.
+    /// The launcher pod of a guest on this node: the one that its newest move names, or the one that it started in. Anybody who makes pods
+    /// can call the guest its owner, and it may have been here before: other pods say nothing about it.
     pub(crate) fn pod_of(&self, vmi: &VirtualMachineInstance) -> Option<Arc<Pod>> {
-        let mut pods = self.pods.by(&self.pods_by_owner, vmi.metadata.uid.as_deref()?);
-        if let Some(name) = record::pod_on(vmi, &self.node) {
-            return pods.into_iter().find(|pod| pod.metadata.name.as_deref() == Some(name));
-        }
-        // A pod that was made for a move which the record does not name has nothing to do with the guest yet.
-        pods.retain(|pod| pod.metadata.labels.as_ref().is_none_or(|all| !all.contains_key(labels::MIGRATION_JOB)));
-        pods.sort_by_key(|pod| {
-            let ended = pod
-                .status
-                .as_ref()
-                .is_some_and(|status| matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")));
-            (ended, pod.metadata.creation_timestamp.clone().map(|time| std::cmp::Reverse(time.0)))
-        });
-        pods.into_iter().next()
+        let pods = self.pods.by(&self.pods_by_owner, vmi.metadata.uid.as_deref()?);
+        let first = || ferrovirt_pods::pod_name(vmi);
+        let name = record::pod_on(vmi, &self.node).map_or_else(first, str::to_owned);
+        pods.into_iter().find(|pod| pod.metadata.name.as_deref() == Some(&name))
     }
 
     /// Writes a whole object over the version that it was made from.
