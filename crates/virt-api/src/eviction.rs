@@ -4,9 +4,9 @@
 //! guest is marked to leave the node; controllers do the rest, and the pod that is asked for again is soon gone. [`decide`] is pure.
 
 use ferrovirt_api::kubevirt::Configuration;
-use ferrovirt_api::meta::{Condition, find_condition};
+use ferrovirt_api::meta::{Condition, ConditionStatus, find_condition};
 use ferrovirt_api::names::{annotations, conditions, labels};
-use ferrovirt_api::vmi::EvictionStrategy;
+use ferrovirt_api::vmi::{EvictionStrategy, VirtualMachineInstancePhase as Phase};
 use ferrovirt_api::{VirtualMachineInstance, decode};
 use ferrovirt_apiserver::admission::{Operation, Plugin, Review};
 use ferrovirt_apiserver::status::{ApiError, ApiResult};
@@ -37,6 +37,16 @@ impl Denial {
     }
 }
 
+/// Whether the guest has ended, or something keeps its pod from starting: there is nothing that could move, now or later. One that is just
+/// about to start moves in a moment.
+fn is_idle(vmi: &VirtualMachineInstance) -> bool {
+    let Some(status) = &vmi.status else { return false };
+    let troubled = find_condition(&status.conditions, conditions::SYNCHRONIZED);
+    let is_troubled = troubled.is_some_and(|troubled| troubled.status == ConditionStatus::False);
+    let phase = status.phase.unwrap_or(Phase::Pending);
+    phase.is_final() || (phase == Phase::Scheduling && is_troubled)
+}
+
 /// Whether the pod of a guest may be evicted.
 pub fn decide(
     pod: &Value,
@@ -44,6 +54,9 @@ pub fn decide(
     configuration: &Configuration,
     eviction: &Value,
 ) -> Result<(), Denial> {
+    if is_idle(vmi) {
+        return Ok(());
+    }
     let name = vmi.metadata.name.as_deref().unwrap_or_default();
     let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
     let status = vmi.status.as_ref();
@@ -227,6 +240,23 @@ mod tests {
             assert_eq!(told(&guest(None, true, &json!({})), strategy), movable, "the cluster's {strategy:?}");
         }
         assert_eq!(told(&guest(Some("None"), true, &json!({})), Some("LiveMigrate")), Ok(()), "the guest's own counts");
+    }
+
+    /// A drain would never end: the guest can neither run nor move.
+    #[test]
+    fn a_guest_that_can_neither_run_nor_move_keeps_nobody() {
+        let troubled = json!([{"type": "Synchronized", "status": "False", "reason": "ErrImagePull"}]);
+        for strategy in ["LiveMigrate", "External"] {
+            let answer = |status: Value| told(&guest(Some(strategy), false, &status), None);
+            for phase in ["Succeeded", "Failed"] {
+                assert_eq!(answer(json!({"phase": phase})), Ok(()), "{phase}");
+            }
+            assert_eq!(answer(json!({"phase": "Scheduling", "conditions": troubled})), Ok(()));
+            for starting in [json!(null), json!("Pending"), json!("Scheduling"), json!("Scheduled")] {
+                assert!(answer(json!({"phase": starting})).is_err(), "{starting}");
+            }
+            assert!(answer(json!({"phase": "Running", "conditions": troubled})).is_err());
+        }
     }
 
     #[test]

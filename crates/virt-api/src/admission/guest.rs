@@ -6,6 +6,7 @@ use ferrovirt_api::defaults::default_vmi;
 use ferrovirt_api::gates;
 use ferrovirt_api::names::labels;
 use ferrovirt_api::validation;
+use ferrovirt_api::vmi::VirtualMachineInstanceSpec;
 use kube::core::ObjectMeta;
 use serde_json::Value;
 
@@ -84,7 +85,7 @@ fn restrict_to_node(request: &Request<'_>, facts: &Facts<'_>) -> Result<(), Fail
 ///
 /// | whose guest | may change |
 /// |---|---|
-/// | on the node | all but where it is and where it moves |
+/// | on the node | its status, labels and annotations, but for where it is and where it moves |
 /// | moves to the node | the record of the move; and once all that goes with it: the object's node, to its own |
 /// | another's | nothing |
 fn may_write(node: &str, old: &Value, new: &Value) -> Result<(), &'static str> {
@@ -98,6 +99,11 @@ fn may_write(node: &str, old: &Value, new: &Value) -> Result<(), &'static str> {
             return Err("may not choose what moves where: only virt-controller hands a guest off");
         }
     }
+    if spec(old) != spec(new)
+        || ["ownerReferences", "finalizers"].iter().any(|it| old["metadata"][it] != new["metadata"][it])
+    {
+        return Err("may not change what a guest is, nor whose");
+    }
     let label = |object: &Value| object["metadata"]["labels"][labels::NODE_NAME].clone();
     let stays = was["nodeName"] == is["nodeName"];
     if (!stays || label(old) != label(new)) && !(moves_here && is["nodeName"] == *node && label(new) == *node) {
@@ -107,6 +113,12 @@ fn may_write(node: &str, old: &Value, new: &Value) -> Result<(), &'static str> {
         return Err("may write nothing but the migration's record until it has taken the guest over");
     }
     Ok(())
+}
+
+/// What the guest's owner wants. Pods of later moves are made from it, with whatever Secrets it names. As a type, since a value may be
+/// written in several ways.
+fn spec(object: &Value) -> Option<VirtualMachineInstanceSpec> {
+    serde_json::from_value(object["spec"].clone()).ok()
 }
 
 /// What the target's handler leaves alone: everything that a writer can choose, but for the record of the move. As types, since a value
@@ -153,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_writes_all_but_where_the_guest_is_and_goes() {
+    fn the_owner_writes_the_status_but_for_where_the_guest_is_and_goes() {
         assert!(judged("node1", |vmi| vmi["status"]["phase"] = "Failed".into()));
         assert!(judged("node1", |vmi| vmi["status"]["migrationState"]["failed"] = true.into()));
         for node in ["node2", "node3"] {
@@ -161,6 +173,25 @@ mod tests {
         }
         assert!(!judged("node1", |vmi| vmi["metadata"]["labels"]["kubevirt.io/nodeName"] = "node2".into()));
         assert!(!judged("node1", |vmi| vmi["status"]["migrationState"] = Value::Null));
+    }
+
+    /// Its pods are made from it: with a Secret that it names, and on nodes that it tolerates.
+    #[test]
+    fn no_handler_writes_what_a_guest_is() {
+        let secret = json!([{"sshPublicKey": {
+            "source": {"secret": {"secretName": "theirs"}}, "propagationMethod": {"noCloud": {}},
+        }}]);
+        assert!(!judged("node1", |vmi| vmi["spec"]["accessCredentials"] = secret));
+        assert!(!judged("node1", |vmi| vmi["spec"]["tolerations"] = json!([{"operator": "Exists"}])));
+        assert!(!judged("node1", |vmi| vmi["metadata"]["finalizers"] = json!([])));
+        assert!(!judged("node2", |vmi| {
+            take_over(vmi, "node2");
+            vmi["spec"]["evictionStrategy"] = "LiveMigrate".into();
+        }));
+        assert!(
+            judged("node1", |vmi| vmi["spec"]["domain"]["resources"] = Value::Null),
+            "the same, as its client writes it"
+        );
     }
 
     #[test]
