@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ferrovirt_api::values::Quantity;
 use ring::digest::{SHA256, digest};
 use serde_json::Value;
 
@@ -63,9 +64,10 @@ pub fn hash(text: &str) -> String {
 pub fn covers(present: &Value, wanted: &Value) -> bool {
     match (present, wanted) {
         (_, Value::Null) => true,
-        (Value::Object(present), Value::Object(wanted)) => {
-            wanted.iter().all(|(key, value)| present.get(key).map_or(is_empty(value), |present| covers(present, value)))
-        }
+        (Value::Object(present), Value::Object(wanted)) => wanted.iter().all(|(key, value)| {
+            let judge = if AMOUNTS.contains(&key.as_str()) { has_amounts } else { covers };
+            present.get(key).map_or(is_empty(value), |present| judge(present, value))
+        }),
         (Value::Array(present), Value::Array(wanted)) if wanted.iter().all(|item| item["name"].is_string()) => {
             wanted.iter().all(|item| present.iter().any(|present| covers(present, item)))
         }
@@ -75,6 +77,21 @@ pub fn covers(present: &Value, wanted: &Value) -> bool {
         (Value::Number(present), Value::Number(wanted)) => present.as_f64() == wanted.as_f64(),
         (present, wanted) => present == wanted,
     }
+}
+
+/// Fields with quantities.
+const AMOUNTS: [&str; 2] = ["limits", "requests"];
+
+/// Servers write quantities in one way: `1000m` is kept as `1`.
+fn has_amounts(present: &Value, wanted: &Value) -> bool {
+    let amount = |value: &Value| match value {
+        Value::String(text) => text.parse::<Quantity>().ok(),
+        Value::Number(number) => number.to_string().parse().ok(),
+        _ => None,
+    };
+    wanted.as_object().is_none_or(|wanted| {
+        wanted.iter().all(|(name, wanted)| amount(wanted).is_none_or(|wanted| Some(wanted) == amount(&present[name])))
+    })
 }
 
 /// Servers leave out what is empty.
@@ -104,6 +121,12 @@ mod tests {
             "containers": [{"name": "side", "image": "s"}, {"name": "c", "image": "i", "policy": "p"}],
         });
         assert!(covers(&grown, &wanted));
+        let amounts = |cpu: Value, memory: &str| json!({"limits": {"cpu": cpu, "memory": memory}});
+        for cpu in [json!("1"), json!("1000m"), json!(1), json!("1.0")] {
+            assert!(covers(&amounts(json!("1"), "1Gi"), &amounts(cpu.clone(), "1024Mi")), "{cpu}");
+        }
+        assert!(!covers(&amounts(json!("1"), "1Gi"), &amounts(json!("100m"), "1Gi")));
+        assert!(!covers(&json!({"image": "a"}), &json!({"image": "b"})));
         for (path, value) in [
             ("/a", json!(2)),
             ("/containers/1/image", json!("j")),

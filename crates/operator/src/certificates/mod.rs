@@ -214,8 +214,11 @@ pub fn decide(situation: &Situation<'_>) -> Decision {
         all.chain(&authorities.earlier).any(|authority| authority.subject == leaf.issuer && authority.end > now)
     };
     let leaf = leaf.filter(|leaf| leaf.end > now && known(leaf));
-    let renewal = leaf.as_ref().map(|leaf| leaf.end - lifetimes.leaf_renewal);
-    if renewal.is_none_or(|renewal| renewal <= now)
+    // A certificate ends with its authority: the next one lives longer only when another authority signs it.
+    let is_last = leaf.as_ref().is_some_and(|leaf| leaf.end >= authorities.current.end);
+    let renewal = leaf.as_ref().filter(|_| !is_last).map(|leaf| leaf.end - lifetimes.leaf_renewal);
+    if !is_last
+        && renewal.is_none_or(|renewal| renewal <= now)
         && step.is_none()
         && situation.published.contains(&authorities.current.pem)
     {

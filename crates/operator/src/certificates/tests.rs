@@ -111,6 +111,19 @@ fn an_operator_that_slept_too_long_starts_anew() {
     assert!(world.decide().ready);
 }
 
+/// A certificate ends with its authority: issuing it again and again would not make it live longer.
+#[test]
+fn an_authority_that_is_about_to_end_signs_once() {
+    let mut world = World::new();
+    world.settle();
+    world.now += SignedDuration::from_hours(24 * 7 - 3);
+    let steps: Vec<Step> = std::iter::from_fn(|| world.step()).take(10).collect();
+    assert_eq!(steps, [Step::MakeSuccessor, Step::IssueApi]);
+    world.now += SignedDuration::from_mins(11);
+    let steps: Vec<Step> = std::iter::from_fn(|| world.step()).take(10).collect();
+    assert_eq!(steps, [Step::Promote, Step::IssueApi]);
+}
+
 #[test]
 fn damage_is_repaired() {
     let mut world = World::new();

@@ -26,6 +26,8 @@ const LOOK: Duration = Duration::from_secs(300);
 /// Objects that are made together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Group {
+    /// The bundle of authorities, for whoever mounts it.
+    Authority,
     Access,
     Webhooks,
     Definitions,
@@ -39,14 +41,19 @@ enum Group {
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Apply(Group),
+    /// Apply what is there already: it has to know who signs, whatever the rest waits for.
+    Renew(Group),
     Certificates,
     /// Until the group's component is ready.
     Await(Group),
 }
 
 const INSTALL: &[Step] = &[
-    Step::Apply(Group::Access),
+    Step::Apply(Group::Authority),
     Step::Certificates,
+    Step::Renew(Group::Webhooks),
+    Step::Renew(Group::Aggregation),
+    Step::Apply(Group::Access),
     Step::Apply(Group::Webhooks),
     Step::Apply(Group::Definitions),
     Step::Apply(Group::Api),
@@ -59,8 +66,11 @@ const INSTALL: &[Step] = &[
 ];
 
 const UPDATE: &[Step] = &[
-    Step::Apply(Group::Access),
+    Step::Apply(Group::Authority),
     Step::Certificates,
+    Step::Renew(Group::Webhooks),
+    Step::Renew(Group::Aggregation),
+    Step::Apply(Group::Access),
     Step::Apply(Group::Webhooks),
     Step::Apply(Group::Definitions),
     Step::Apply(Group::Handler),
@@ -76,6 +86,7 @@ fn group(object: &Value) -> Group {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     match object["kind"].as_str().unwrap_or_default() {
         "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => Group::Webhooks,
+        "ConfigMap" if name == names::CA => Group::Authority,
         "CustomResourceDefinition" => Group::Definitions,
         "APIService" => Group::Aggregation,
         "Deployment" if name == names::API => Group::Api,
@@ -87,22 +98,23 @@ fn group(object: &Value) -> Group {
 
 /// Judges.
 pub(super) fn decide(view: &View) -> Decision {
+    let refusals = || view.surplus.iter().flat_map(|surplus| status::refusal(surplus, view.now));
     let mut plan = Plan::nothing();
-    for surplus in &view.surplus {
-        plan.actions.extend(status::refusal(surplus, view.now));
-    }
     let first = view.own("ConfigMap", names::FIRST_INSTALLATION);
     let Some(kubevirt) = &view.kubevirt else {
         if let Some(map) = first {
             let text = map["data"][names::FIRST_INSTALLATION_KEY].as_str().unwrap_or_default();
             plan.actions.push(Action::Begin(text.to_owned()));
         }
+        plan.actions.extend(refusals());
         return plan;
     };
     // It has served its purpose, and must not bring back what somebody removes.
     plan.actions.extend(first.map(Action::delete));
     let decided = if is_deleted(kubevirt) { uninstall::decide(view, kubevirt) } else { install(view, kubevirt) };
     plan.actions.extend(decided.actions);
+    // Last: what cannot be done ends a round, and nothing waits for what others have too many of.
+    plan.actions.extend(refusals());
     Plan { actions: plan.actions, ..decided }
 }
 
@@ -131,11 +143,21 @@ fn install(view: &View, kubevirt: &KubeVirt) -> Decision {
     let old = kubevirt.status.as_ref();
     let updates = old.and_then(|old| old.observed_deployment_id.as_ref()).is_some_and(|id| *id != target.id);
     let mut waiting = None;
+    let due = |which: Group| {
+        let of_group = wanted.iter().filter(move |it| group(&it.object) == which && it.unfit.is_none());
+        of_group.map(|it| &it.object).filter(|it| drifted(view, it))
+    };
+    let is_planned = |plan: &Decision, object: &Value| plan.actions.contains(&Action::apply(object));
     for step in if updates { UPDATE } else { INSTALL } {
         waiting = match step {
+            Step::Renew(which) => {
+                let present = due(*which).filter(|it| view.present.contains_key(&Id::of(it)));
+                plan.actions.extend(present.map(Action::apply));
+                None
+            }
             Step::Apply(which) => {
-                let of_group = wanted.iter().filter(|it| group(&it.object) == *which && it.unfit.is_none());
-                plan.actions.extend(of_group.map(|it| &it.object).filter(|it| drifted(view, it)).map(Action::apply));
+                let missing: Vec<_> = due(*which).filter(|it| !is_planned(&plan, it)).map(Action::apply).collect();
+                plan.actions.extend(missing);
                 None
             }
             Step::Certificates => {
@@ -162,8 +184,8 @@ fn install(view: &View, kubevirt: &KubeVirt) -> Decision {
     let created = kept.iter().all(|id| view.present.contains_key(id));
     let progress = Progress { waiting, updates, created, serves, unfit, unused };
     plan = plan.report(status::installing(kubevirt, &target, &progress, view));
-    let due = certificates.due.map_or(LOOK, |due| due.duration_since(view.now).try_into().unwrap_or_default());
-    plan.look_again_after(due.clamp(Duration::from_secs(1), LOOK))
+    let look = certificates.due.map_or(LOOK, |due| due.duration_since(view.now).try_into().unwrap_or_default());
+    plan.look_again_after(look.clamp(Duration::from_secs(1), LOOK))
 }
 
 fn judge_certificates(view: &View, lifetimes: Lifetimes) -> certificates::Decision {
