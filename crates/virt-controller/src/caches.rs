@@ -188,8 +188,8 @@ impl Caches {
 
     /// The cluster's configuration.
     pub fn kubevirt(&self) -> Option<Arc<KubeVirt>> {
-        // There may be one only; should there be more, everybody takes the same.
-        self.kubevirts.all().into_iter().next()
+        // There may be one only; should there be more, everybody takes the oldest.
+        self.kubevirts.all().into_iter().min_by_key(|kubevirt| kubevirt.metadata.creation_timestamp.clone())
     }
 
     /// What launcher pods depend on besides their guests.

@@ -17,9 +17,12 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+/// The longest silence of the API server: watches end after 290 s and are begun again.
+const SILENCE: Duration = Duration::from_secs(300);
+
 /// A client for the cluster of a kubeconfig, or for the one that this is a pod of.
 pub(crate) async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
-    let config = match kubeconfig {
+    let mut config = match kubeconfig {
         Some(path) => {
             let kubeconfig = Kubeconfig::read_from(path).with_context(|| format!("cannot read {}", path.display()))?;
             kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?
@@ -27,6 +30,8 @@ pub(crate) async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Cl
         None => kube::Config::incluster()
             .context("this is no pod with a service account: name the cluster with --kubeconfig")?,
     };
+    // A server that loses its power says nothing more, and whoever only reads would never learn of it.
+    (config.read_timeout, config.reset_reader_on_write) = (Some(SILENCE), true);
     Ok(kube::Client::try_from(config)?)
 }
 

@@ -7,7 +7,7 @@ use ferrovirt_api::vmi::EvictionStrategy;
 use ferrovirt_api::{VirtualMachineInstance, VirtualMachineInstanceMigration};
 use ferrovirt_reconcile::ObjectKey;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 
 use crate::caches::Caches;
 use crate::migration::observe::{limits, queue};
@@ -74,7 +74,15 @@ pub(super) fn observe(
 fn guest(caches: &Caches, vmi: Arc<VirtualMachineInstance>) -> Guest {
     let pods = vmi.metadata.uid.as_deref().map(|uid| caches.pods.by(&caches.pods_by_owner, uid)).unwrap_or_default();
     let migrations = ObjectKey::of(&*vmi).map(|key| caches.migrations.by(&caches.migrations_by_vmi, &key));
-    Guest { migrations: migrations.unwrap_or_default(), pods: pods.iter().filter(|pod| !is_finished(pod)).count(), vmi }
+    let node = vmi.status.as_ref().and_then(|status| status.node_name.as_deref());
+    let pods = pods.iter().filter(|pod| !is_finished(pod) && !is_left_elsewhere(pod, node)).count();
+    Guest { migrations: migrations.unwrap_or_default(), pods, vmi }
+}
+
+/// A pod that is on its way out on another node than the guest's. If that node is dead it stays for long, and targets keep away from it.
+fn is_left_elsewhere(pod: &Pod, node: Option<&str>) -> bool {
+    let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+    pod.metadata.deletion_timestamp.is_some() && on != node
 }
 
 fn has_taint(node: &Node, key: &str) -> bool {
