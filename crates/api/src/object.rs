@@ -128,49 +128,66 @@ macro_rules! object {
             const SINGULAR: &'static str = $singular;
         }
 
-        impl ::serde::Serialize for $name {
-            fn serialize<S: ::serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                #[derive(::serde::Serialize)]
-                #[serde(rename_all = "camelCase", rename = $singular)]
-                struct Wire<'object> {
-                    api_version: &'static str,
-                    kind: &'static str,
-                    metadata: &'object ::k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
-                    spec: &'object $spec,
-                    #[serde(skip_serializing_if = "Option::is_none")]
-                    status: Option<&'object $status>,
-                }
-                $crate::wire::write(
-                    &Wire {
+        // The functions that know the type are no generic ones and are never inlined: only so are they compiled here alone.
+        const _: () = {
+            #[derive(::serde::Serialize)]
+            #[serde(rename_all = "camelCase", rename = $singular)]
+            struct Written<'object> {
+                api_version: &'static str,
+                kind: &'static str,
+                metadata: &'object ::k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+                spec: &'object $spec,
+                #[serde(skip_serializing_if = "Option::is_none")]
+                status: Option<&'object $status>,
+            }
+
+            #[inline(never)]
+            fn erased<'object>(written: &'object Written<'object>) -> &'object dyn ::erased_serde::Serialize {
+                written
+            }
+
+            impl ::serde::Serialize for $name {
+                fn serialize<S: ::serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                    let written = Written {
                         api_version: <Self as ::k8s_openapi::Resource>::API_VERSION,
                         kind: <Self as ::k8s_openapi::Resource>::KIND,
                         metadata: &self.metadata,
                         spec: &self.spec,
                         status: self.status.as_ref(),
-                    },
-                    serializer,
-                )
-            }
-        }
-
-        impl<'de> ::serde::Deserialize<'de> for $name {
-            fn deserialize<D: ::serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                #[derive(::serde::Deserialize)]
-                #[serde(rename_all = "camelCase", rename = $singular)]
-                struct Wire {
-                    #[serde(rename = "apiVersion")]
-                    _api_version: Option<$crate::object::ApiVersionOf<$name>>,
-                    #[serde(rename = "kind")]
-                    _kind: Option<$crate::object::KindOf<$name>>,
-                    #[serde(default, deserialize_with = "crate::wire::or_default")]
-                    metadata: ::k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
-                    spec: $spec,
-                    status: Option<$status>,
+                    };
+                    $crate::wire::write(erased(&written), serializer)
                 }
-                let Wire { metadata, spec, status, .. } = $crate::wire::read(deserializer)?;
-                Ok(Self { metadata, spec, status })
             }
-        }
+
+            #[derive(::serde::Deserialize)]
+            #[serde(rename_all = "camelCase", rename = $singular)]
+            struct Read {
+                #[serde(rename = "apiVersion")]
+                _api_version: Option<$crate::object::ApiVersionOf<$name>>,
+                #[serde(rename = "kind")]
+                _kind: Option<$crate::object::KindOf<$name>>,
+                #[serde(default, deserialize_with = "crate::wire::or_default")]
+                metadata: ::k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+                spec: $spec,
+                status: Option<$status>,
+            }
+
+            impl ::ferrovirt_kubernetes::json::FromJson for $name {
+                #[inline(never)]
+                fn from_json(
+                    value: &::serde_json::Value,
+                ) -> Result<Self, ::ferrovirt_kubernetes::json::DecodeError> {
+                    let Read { metadata, spec, status, .. } = ::ferrovirt_kubernetes::json::read(value)?;
+                    Ok(Self { metadata, spec, status })
+                }
+            }
+
+            impl<'de> ::serde::Deserialize<'de> for $name {
+                fn deserialize<D: ::serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                    $crate::wire::read(deserializer)
+                }
+            }
+        };
 
         impl ::schemars::JsonSchema for $name {
             fn schema_name() -> ::std::borrow::Cow<'static, str> {

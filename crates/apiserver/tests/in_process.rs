@@ -11,10 +11,10 @@ use ferrovirt_apiserver::mounts::Mount;
 use ferrovirt_apiserver::serve::erase;
 use ferrovirt_apiserver::server::{Call, Machine, Peer, Server};
 use ferrovirt_apiserver::status::ApiResult;
+use ferrovirt_kubernetes::ConfigMap;
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
 use http::{Request, StatusCode};
-use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher;
 use serde_json::{Value, json};
@@ -69,7 +69,7 @@ async fn kube_creates_patches_lists_and_deletes() {
     assert!(made.metadata.uid.is_some());
     let patch = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "2"}});
     let applied = maps.patch("a", &PatchParams::apply("test").force(), &Patch::Apply(patch)).await.unwrap();
-    assert_eq!(applied.data.unwrap()["k"], "2");
+    assert_eq!(applied.0.data.unwrap()["k"], "2");
     let stale = maps.replace("a", &PostParams::default(), &made).await.unwrap_err();
     assert!(matches!(&stale, kube::Error::Api(status) if status.code == 409), "{stale}");
     maps.delete("a", &DeleteParams::default()).await.unwrap();
@@ -92,7 +92,7 @@ async fn a_watcher_sees_every_change_in_order() {
     maps.delete("a", &DeleteParams::default()).await.unwrap();
     for value in 0..20 {
         let Some(watcher::Event::Apply(map)) = events.try_next().await.unwrap() else { panic!("expected a change") };
-        assert_eq!(map.data.unwrap()["k"], value.to_string());
+        assert_eq!(map.0.data.unwrap()["k"], value.to_string());
     }
     assert!(
         matches!(events.try_next().await.unwrap(), Some(watcher::Event::Delete(map)) if map.metadata.name.as_deref() == Some("a"))

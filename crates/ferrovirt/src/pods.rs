@@ -6,8 +6,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use ferrovirt_kubernetes::{Node, Pod};
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use k8s_openapi::api::core::v1::Taint;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, ResourceExt};

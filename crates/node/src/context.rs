@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
+use ferrovirt_kubernetes::Pod;
 use kube::{Client, Resource};
 
 use ferrovirt_reconcile::{Note, Recorder};

@@ -15,10 +15,11 @@ use std::path::{Path, PathBuf};
 use ferrovirt_api::values::Quantity;
 use ferrovirt_apiserver::controllers::Provisioner;
 use ferrovirt_apiserver::status::{ApiError, ApiResult};
+use ferrovirt_kubernetes::{Foreign, StorageClass};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::StatusCode;
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::storage::v1;
 use kube::core::ObjectMeta;
 use serde_json::{Value, json};
 
@@ -122,7 +123,7 @@ impl LocalPath {
     /// The default storage class, to be created when a cluster starts.
     pub fn storage_class() -> StorageClass {
         let default = ("storageclass.kubernetes.io/is-default-class".to_owned(), "true".to_owned());
-        StorageClass {
+        Foreign(v1::StorageClass {
             metadata: ObjectMeta {
                 name: Some(CLASS.to_owned()),
                 annotations: Some([default].into()),
@@ -131,8 +132,8 @@ impl LocalPath {
             provisioner: PROVISIONER.to_owned(),
             reclaim_policy: Some("Delete".to_owned()),
             volume_binding_mode: Some("Immediate".to_owned()),
-            ..StorageClass::default()
-        }
+            ..v1::StorageClass::default()
+        })
     }
 
     fn make(&self, wanted: &Wanted) -> Result<PathBuf, LocalPathError> {
@@ -385,7 +386,7 @@ mod tests {
     fn the_class_is_the_default_one() {
         let class = LocalPath::storage_class();
         assert_eq!(class.provisioner, PROVISIONER);
-        let annotations = class.metadata.annotations.unwrap();
+        let annotations = class.0.metadata.annotations.unwrap();
         assert_eq!(annotations["storageclass.kubernetes.io/is-default-class"], "true");
     }
 }

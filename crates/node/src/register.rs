@@ -5,10 +5,11 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use ferrovirt_kubernetes::{Foreign, Lease, Node};
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::api::coordination::v1::{self as coordination, LeaseSpec};
 use k8s_openapi::api::core::v1::{
-    AttachedVolume, Node, NodeAddress, NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo,
+    self, AttachedVolume, NodeAddress, NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time};
@@ -194,7 +195,7 @@ async fn register(context: &Context) -> kube::Result<()> {
         None => {
             let metadata =
                 ObjectMeta { name: Some(config.name.clone()), labels: Some(labels(config)), ..ObjectMeta::default() };
-            api.create(&PostParams::default(), &Node { metadata, spec: Some(spec), status: None }).await?
+            api.create(&PostParams::default(), &Foreign(v1::Node { metadata, spec: Some(spec), status: None })).await?
         }
     };
     let missing =
@@ -203,7 +204,7 @@ async fn register(context: &Context) -> kube::Result<()> {
         let patch = json!({"metadata": {"labels": labels(config)}});
         api.patch(&config.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
     }
-    let old = node.status.and_then(|status| status.conditions).unwrap_or_default();
+    let old = node.0.status.and_then(|status| status.conditions).unwrap_or_default();
     let mut patch = json!({"status": status(config, capacity, &old, Timestamp::now())});
     // The list's merge key is the type, which the addresses of both families share: merged, one would be lost.
     if let Some(addresses) = patch["status"]["addresses"].as_array_mut() {
@@ -222,8 +223,8 @@ async fn beat(client: &Client, config: &NodeConfig) -> kube::Result<()> {
         other => return other.map(|_| ()),
     }
     let nodes: Api<Node> = Api::all(client.clone());
-    let owner = nodes.get(&config.name).await?.metadata.uid.unwrap_or_default();
-    let lease = Lease {
+    let owner = nodes.get(&config.name).await?.0.metadata.uid.unwrap_or_default();
+    let lease = Foreign(coordination::Lease {
         metadata: serde_json::from_value(json!({
             "name": config.name,
             "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": config.name, "uid": owner}],
@@ -235,7 +236,7 @@ async fn beat(client: &Client, config: &NodeConfig) -> kube::Result<()> {
             renew_time: Some(MicroTime(Timestamp::now())),
             ..LeaseSpec::default()
         }),
-    };
+    });
     api.create(&PostParams::default(), &lease).await.map(|_| ())
 }
 
@@ -243,7 +244,7 @@ async fn beat(client: &Client, config: &NodeConfig) -> kube::Result<()> {
 async fn is_registered(context: &Context) -> kube::Result<bool> {
     let api: Api<Node> = Api::all(context.client.clone());
     let node = api.get_opt(&context.config.name).await?;
-    let conditions = node.and_then(|node| node.status).and_then(|status| status.conditions).unwrap_or_default();
+    let conditions = node.and_then(|node| node.0.status).and_then(|status| status.conditions).unwrap_or_default();
     Ok(conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True"))
 }
 

@@ -39,9 +39,10 @@ use std::collections::BTreeMap;
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::kubevirt::{Configuration, DeveloperConfiguration};
 use ferrovirt_api::meta::VolumeMode;
+use ferrovirt_kubernetes::{Foreign, Pod};
 use ferrovirt_launcher_rpc::paths::RUNTIME_USER;
 use k8s_openapi::api::core::v1::{
-    ContainerState, LocalObjectReference, Pod, PodSecurityContext, PodSpec, ResourceRequirements, SELinuxOptions,
+    self, ContainerState, LocalObjectReference, PodSecurityContext, PodSpec, ResourceRequirements, SELinuxOptions,
     SeccompProfile,
 };
 
@@ -115,7 +116,7 @@ pub fn launcher_pod(vmi: &VirtualMachineInstance, config: &LauncherConfig) -> Re
     let resources = resources::of(vmi, config, overhead)?;
     let volumes = volumes::of(vmi, config)?;
     let metadata = metadata::of(vmi, overhead);
-    Ok(Pod { metadata, spec: Some(spec(vmi, config, resources, volumes)), status: None })
+    Ok(Foreign(v1::Pod { metadata, spec: Some(spec(vmi, config, resources, volumes)), status: None }))
 }
 
 fn spec(

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use ferrovirt_api::names::{annotations, conditions, labels};
 use ferrovirt_api::{VirtualMachineInstance, VirtualMachineInstanceMigration};
+use ferrovirt_kubernetes::Pod;
 use ferrovirt_launcher_rpc::paths;
-use k8s_openapi::api::core::v1::{Affinity, Pod, PodAffinityTerm, PodAntiAffinity, PodReadinessGate};
+use k8s_openapi::api::core::v1::{Affinity, PodAffinityTerm, PodAntiAffinity, PodReadinessGate};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use crate::images::{self, GuestImage};

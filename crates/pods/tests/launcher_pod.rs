@@ -5,8 +5,9 @@
 
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::meta::VolumeMode;
+use ferrovirt_kubernetes::Pod;
 use ferrovirt_pods::{Acceleration, ContainerDisks, LauncherConfig, Move, launcher_pod, target_pod};
-use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::api::core::v1::PodSpec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -473,7 +474,7 @@ fn sidecars_keep_a_guaranteed_pod_guaranteed_and_take_what_the_cluster_says() {
         let mut spec = two_disks();
         spec["domain"] = domain;
         let pod = launcher_pod(&guest(spec), config).unwrap();
-        let containers = pod.spec.unwrap().init_containers.unwrap();
+        let containers = pod.0.spec.unwrap().init_containers.unwrap();
         let resources = containers[0].resources.clone().unwrap();
         assert!(containers.iter().all(|container| container.resources.as_ref() == Some(&resources)));
         serde_json::to_value(resources).unwrap()

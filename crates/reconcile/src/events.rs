@@ -9,9 +9,10 @@
 
 use std::{collections::HashMap, fmt::Write, sync::Arc, time::Duration};
 
+use ferrovirt_kubernetes::{Event, Foreign};
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::core::v1::{Event, EventSource, ObjectReference},
+    api::core::v1::{self, EventSource, ObjectReference},
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use kube::{
@@ -245,7 +246,7 @@ impl Recorder {
         note: &Note,
         now: Timestamp,
     ) -> kube::Result<()> {
-        let event = Event {
+        let event = Foreign(v1::Event {
             metadata: ObjectMeta {
                 name: Some(name.to_owned()),
                 namespace: api.namespace().map(str::to_owned),
@@ -255,7 +256,7 @@ impl Recorder {
             first_timestamp: Some(Time(now)),
             last_timestamp: Some(Time(now)),
             ..self.event(regarding, note)
-        };
+        });
         match api.create(&PostParams::default(), &event).await {
             // Another replica, or this one before a restart, told it in the same window.
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
@@ -268,8 +269,8 @@ impl Recorder {
     }
 
     /// What does not change when the event repeats.
-    fn event(&self, regarding: &ObjectReference, note: &Note) -> Event {
-        Event {
+    fn event(&self, regarding: &ObjectReference, note: &Note) -> v1::Event {
+        v1::Event {
             involved_object: regarding.clone(),
             type_: Some(note.severity.as_str().to_owned()),
             reason: Some(note.reason.clone()),
@@ -277,7 +278,7 @@ impl Recorder {
             source: Some(EventSource { component: Some(self.component.clone()), host: Some(self.instance.clone()) }),
             reporting_component: Some(self.component.clone()),
             reporting_instance: Some(self.instance.clone()),
-            ..Event::default()
+            ..v1::Event::default()
         }
     }
 }

@@ -20,8 +20,9 @@
 
 use std::{fmt, time::Duration};
 
+use ferrovirt_kubernetes::{Foreign, Lease};
 use k8s_openapi::{
-    api::coordination::v1::{Lease, LeaseSpec},
+    api::coordination::v1::{self, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::MicroTime,
 };
 use kube::{Api, Client, api::PostParams, core::ObjectMeta};
@@ -272,14 +273,14 @@ impl Candidate {
         let now = MicroTime(self.config.clock.now());
         let mut lease = match &self.seen {
             Some((lease, _)) => lease.clone(),
-            None => Lease {
+            None => Foreign(v1::Lease {
                 metadata: ObjectMeta {
                     name: Some(self.config.name.clone()),
                     namespace: Some(self.config.namespace.clone()),
                     ..ObjectMeta::default()
                 },
                 spec: None,
-            },
+            }),
         };
         let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
         if *next != Move::Renew {
@@ -341,7 +342,7 @@ mod tests {
             lease_duration_seconds: Some(15),
             ..LeaseSpec::default()
         };
-        Lease { spec: Some(spec), ..Lease::default() }
+        Foreign(v1::Lease { spec: Some(spec), ..v1::Lease::default() })
     }
 
     #[test]

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::{
-    core::v1::{NodeSelector, PersistentVolume, PersistentVolumeClaim},
-    storage::v1::StorageClass,
-};
+use ferrovirt_kubernetes::{PersistentVolume, PersistentVolumeClaim, StorageClass};
+use k8s_openapi::api::core::v1::NodeSelector;
 
 use crate::{matching::selects_node, model::NodeInfo};
 

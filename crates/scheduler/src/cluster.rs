@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use ferrovirt_kubernetes::{Node, Pod};
 
 use crate::model::{NodeInfo, PodInfo, Resources};
 

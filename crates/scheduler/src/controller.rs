@@ -2,18 +2,14 @@
 
 use std::sync::Arc;
 
+use ferrovirt_kubernetes::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass};
 use ferrovirt_reconcile::{
     Act, Cache, Clock, Controller, Failure, Index, Note, ObjectKey, Plan, Priority, Queue, Recorder, Runner, Watches,
     events::reference,
     watch::{Change, DuplicateWatch},
 };
 use k8s_openapi::{
-    api::{
-        core::v1::{
-            Binding, Namespace, Node, ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod, PodCondition,
-        },
-        storage::v1::StorageClass,
-    },
+    api::core::v1::{Binding, ObjectReference, PodCondition},
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use kube::{

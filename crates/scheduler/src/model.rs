@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use ferrovirt_api::values::Quantity;
+use ferrovirt_kubernetes::{Node, Pod};
 use k8s_openapi::{
-    api::core::v1::{Affinity, Container, Node, Pod, ResourceRequirements, Taint, Toleration},
+    api::core::v1::{Affinity, Container, ResourceRequirements, Taint, Toleration},
     apimachinery::pkg::api::resource::Quantity as Written,
 };
 

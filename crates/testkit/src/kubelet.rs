@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ferrovirt_kubernetes::Pod;
 use ferrovirt_launcher_rpc::messages::{FinalWords, OffReason};
-use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
 use serde_json::{Value, json};

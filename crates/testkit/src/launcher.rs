@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrovirt_api::VirtualMachineInstance;
+use ferrovirt_kubernetes::Pod;
 use ferrovirt_launcher_rpc::messages::{DomainReport, DomainState, StartRequest};
 use ferrovirt_launcher_rpc::migration::{CancelRequest, Channel, SourceRequest, TargetRequest, VerdictRequest};
 use ferrovirt_launcher_rpc::network::GuestLink;
@@ -12,7 +13,6 @@ use ferrovirt_virt_handler::process::PodProcess;
 use ferrovirt_virt_handler::wiring::{Wiring, WiringError};
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt};
-use k8s_openapi::api::core::v1::Pod;
 
 use crate::component::Life;
 use crate::machine::Process;

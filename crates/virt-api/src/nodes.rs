@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ferrovirt_kubernetes::Node;
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client};
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, RootCertStore};

@@ -8,17 +8,15 @@ use ferrovirt_api::vm::DataVolume;
 use ferrovirt_api::{
     KubeVirt, MigrationPolicy, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration,
 };
+use ferrovirt_kubernetes::ControllerRevision;
+use ferrovirt_kubernetes::CustomResourceDefinition;
+use ferrovirt_kubernetes::PodDisruptionBudget;
+use ferrovirt_kubernetes::{Namespace, Node, PersistentVolumeClaim, Pod};
 use ferrovirt_pods::{COMPUTE, claims_of, claims_of_volumes};
 use ferrovirt_reconcile::controller::standard::owner_uid;
 use ferrovirt_reconcile::watch::DuplicateWatch;
 use ferrovirt_reconcile::{Cache, Index, ObjectKey, Watches};
-use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::{
-    Container, Namespace, Node, NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo, PersistentVolumeClaim, Pod,
-    PodSpec,
-};
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::api::core::v1::{Container, NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};

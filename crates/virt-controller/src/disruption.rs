@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use ferrovirt_kubernetes::PodDisruptionBudget;
 use ferrovirt_reconcile::controller::standard;
 use ferrovirt_reconcile::{Act, Controller, Failure, ObjectKey, Plan, Queue, Runner};
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::DeleteParams;
 use kube::{Api, Client};
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrovirt_api::names::labels;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use ferrovirt_kubernetes::{Node, Pod};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use parking_lot::Mutex;
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn the_question_is_a_pod_with_an_image_volume() {
-        let spec = question("launcher:1").spec.unwrap();
+        let spec = question("launcher:1").0.spec.unwrap();
         assert_eq!(spec.volumes.unwrap()[0].image.as_ref().unwrap().reference.as_deref(), Some("launcher:1"));
         assert_eq!(spec.containers[0].volume_mounts.as_ref().unwrap()[0].name, "image");
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use ferrovirt_api::kubevirt::Configuration;
 use ferrovirt_api::meta::VolumeMode;
 use ferrovirt_api::{KubeVirt, gates};
+use ferrovirt_kubernetes::PersistentVolumeClaim;
 use ferrovirt_pods::{Acceleration, ContainerDisks, LauncherConfig};
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use crate::image_volumes::ImageVolumes;
 

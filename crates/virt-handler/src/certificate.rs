@@ -17,8 +17,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ferrovirt_kubernetes::{CertificateSigningRequest, Foreign};
 use k8s_openapi::ByteString;
-use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
+use k8s_openapi::api::certificates::v1::{self, CertificateSigningRequestSpec};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData};
@@ -161,7 +162,7 @@ impl Keeper {
             std::fs::remove_file(&next).map_err(|error| file(&next, error))?;
             return Err(Failed::Refused { name, why });
         }
-        let Some(certificate) = request.status.and_then(|status| status.certificate) else { return Ok(false) };
+        let Some(certificate) = request.0.status.and_then(|status| status.certificate) else { return Ok(false) };
         let held = [&certificate.0[..], b"\n", key.serialize_pem().as_bytes()].concat();
         if let Err(error) = usable(authorities, &held, &self.node, SystemTime::now()) {
             // Its authority may not have arrived here yet.
@@ -228,7 +229,7 @@ fn request(name: &str, node: &str, key: &KeyPair) -> Result<CertificateSigningRe
     wanted.distinguished_name = DistinguishedName::new();
     wanted.distinguished_name.push(DnType::CommonName, "virt-handler");
     let pem = wanted.serialize_request(key)?.pem()?;
-    Ok(CertificateSigningRequest {
+    Ok(Foreign(v1::CertificateSigningRequest {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
             labels: Some(BTreeMap::from([("kubevirt.io".to_owned(), "virt-handler".to_owned())])),
@@ -242,7 +243,7 @@ fn request(name: &str, node: &str, key: &KeyPair) -> Result<CertificateSigningRe
             ..CertificateSigningRequestSpec::default()
         },
         status: None,
-    })
+    }))
 }
 
 /// Why a request will never be granted, if that is so.

@@ -136,7 +136,7 @@ impl World {
         let mut requests = self.requests.lock();
         let (_, last) = requests.iter_mut().find(|(_, request)| request.get("status").is_none()).unwrap();
         let asked: CertificateSigningRequest = serde_json::from_value(last.clone()).unwrap();
-        let pem = String::from_utf8(asked.spec.request.0).unwrap();
+        let pem = String::from_utf8(asked.0.spec.request.0).unwrap();
         last["status"] = status(&pem);
     }
 
@@ -158,7 +158,7 @@ async fn a_node_asks_once_and_gets_its_certificate() {
     assert_eq!(world.requests.lock().len(), 1, "who waits does not ask again");
     let request: CertificateSigningRequest =
         serde_json::from_value(world.requests.lock().values().next().unwrap().clone()).unwrap();
-    assert!(request.metadata.name.unwrap().starts_with("virt-handler-node1-"));
+    assert!(request.metadata.name.as_ref().unwrap().starts_with("virt-handler-node1-"));
     assert_eq!(request.spec.signer_name, SIGNER);
     assert!(world.shown().is_none());
     world.grant(&authority, DAY);

@@ -18,8 +18,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use ferrovirt_api::VirtualMachineInstance;
+use ferrovirt_kubernetes::Pod;
 use ferrovirt_launcher_rpc::paths;
-use k8s_openapi::api::core::v1::Pod;
 use rustix::fs::{
     AtFlags, Dir, Mode, OFlags, StatVfsMountFlags, StatxAttributes, StatxFlags, fstat, fstatvfs, openat2, stat, statx,
 };

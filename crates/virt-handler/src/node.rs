@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ferrovirt_api::names::{annotations, labels};
 use ferrovirt_domain::{Accelerator, NodeFacts};
+use ferrovirt_kubernetes::{Node, Pod};
 use ferrovirt_reconcile::Clock;
-use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};

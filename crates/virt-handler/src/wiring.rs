@@ -4,11 +4,11 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 
 use ferrovirt_api::VirtualMachineInstance;
+use ferrovirt_kubernetes::Pod;
 use ferrovirt_launcher_rpc::network::GuestLink;
 use ferrovirt_network::ResolvConf;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::Pod;
 use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::launcher::Launcher;

@@ -1,10 +1,11 @@
 //! What each kind is called, where it lives, and what `kubectl get` shows of it.
 
+use ferrovirt_kubernetes::{CustomResourceDefinition, Foreign};
 use k8s_openapi::ListableResource;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionNames,
-    CustomResourceDefinitionSpec, CustomResourceDefinitionVersion, CustomResourceSubresourceStatus,
-    CustomResourceSubresources, CustomResourceValidation, JSONSchemaProps,
+    self, CustomResourceColumnDefinition, CustomResourceDefinitionNames, CustomResourceDefinitionSpec,
+    CustomResourceDefinitionVersion, CustomResourceSubresourceStatus, CustomResourceSubresources,
+    CustomResourceValidation, JSONSchemaProps,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::JsonSchema;
@@ -94,7 +95,7 @@ impl Kind {
             version.deprecation_warning = Some(warning);
             versions.push(version);
         }
-        CustomResourceDefinition {
+        Foreign(v1::CustomResourceDefinition {
             metadata: ObjectMeta {
                 name: Some(format!("{}.{}", self.plural, self.group)),
                 labels: Some([(self.label.to_owned(), String::new())].into()),
@@ -111,7 +112,7 @@ impl Kind {
                 ..CustomResourceDefinitionSpec::default()
             },
             status: None,
-        }
+        })
     }
 
     fn names(&self) -> CustomResourceDefinitionNames {

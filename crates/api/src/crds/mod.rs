@@ -6,7 +6,7 @@
 mod kinds;
 pub mod structural;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use ferrovirt_kubernetes::CustomResourceDefinition;
 
 /// The CRDs of every kind in this crate.
 ///

@@ -1,7 +1,7 @@
 //! What is wrong is said with the path of the field, the value, and what would be right.
 
 use ferrovirt_api::{
-    DecodeError, KubeVirt, MigrationPolicy, VirtualMachine, VirtualMachineInstance, decode, decode_json,
+    DecodeError, FromJson, KubeVirt, MigrationPolicy, VirtualMachine, VirtualMachineInstance, decode, decode_json,
 };
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ fn machine(template: &Value) -> Value {
     json!({ "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "spec": { "template": { "spec": template } } })
 }
 
-fn error<T: serde::de::DeserializeOwned>(document: &Value) -> DecodeError {
+fn error<T: FromJson>(document: &Value) -> DecodeError {
     decode::<T>(document).err().expect("the document is wrong")
 }
 

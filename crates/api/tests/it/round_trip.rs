@@ -16,7 +16,7 @@ static KINDS: LazyLock<Vec<(String, String, Value)>> = LazyLock::new(|| {
         let version = &crd.spec.versions[0];
         let schema = version.schema.as_ref().unwrap().open_api_v3_schema.as_ref().unwrap();
         let schema = serde_json::to_value(schema).unwrap();
-        (crd.spec.names.kind, format!("{}/{}", crd.spec.group, version.name), schema)
+        (crd.spec.names.kind.clone(), format!("{}/{}", crd.spec.group, version.name), schema)
     });
     kinds.collect()
 });

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ferrovirt_api::names::labels;
+use ferrovirt_kubernetes::Node;
 use ferrovirt_reconcile::Clock;
 use ferrovirt_virt_handler::Door;
 use ferrovirt_virt_handler::launcher::PodLaunchers;
 use ferrovirt_virt_handler::peers::{Identity, TlsPeers, plain_sockets};
 use ferrovirt_virt_handler::wiring::PodWiring;
-use k8s_openapi::api::core::v1::Node;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, ResourceExt};
 use tokio::signal::unix::{SignalKind, signal};

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, VolumeMount};
+use ferrovirt_kubernetes::Pod;
+use k8s_openapi::api::core::v1::{Container, PodSpec, VolumeMount};
 
 use super::resources;
 use super::security;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ferrovirt_api::values::Quantity;
-use k8s_openapi::api::core::v1::{Container, EnvVarSource, ObjectFieldSelector, Pod, ResourceFieldSelector};
+use ferrovirt_kubernetes::Pod;
+use k8s_openapi::api::core::v1::{Container, EnvVarSource, ObjectFieldSelector, ResourceFieldSelector};
 
 /// What a pod can be told about itself, besides what its object says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

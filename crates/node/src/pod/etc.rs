@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
-use k8s_openapi::api::core::v1::Pod;
+use ferrovirt_kubernetes::Pod;
 
 use crate::oci::container::hostname;
 use crate::sources::PodNetwork;

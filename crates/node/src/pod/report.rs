@@ -1,6 +1,6 @@
 //! Writing to the pod's object: its status, and its end.
 
-use k8s_openapi::api::core::v1::Pod;
+use ferrovirt_kubernetes::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};

@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
+use ferrovirt_kubernetes::Pod;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
-    HostIP, ImageVolumeStatus, Pod, PodCondition, PodIP, PodSpec, PodStatus, VolumeMountStatus, VolumeStatus,
+    HostIP, ImageVolumeStatus, PodCondition, PodIP, PodSpec, PodStatus, VolumeMountStatus, VolumeStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 

@@ -5,8 +5,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ferrovirt_kubernetes::Pod;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};

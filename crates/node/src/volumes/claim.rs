@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use ferrovirt_kubernetes::{PersistentVolume, PersistentVolumeClaim};
 
 /// A claim that is bound to something on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]

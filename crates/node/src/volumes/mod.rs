@@ -22,7 +22,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use ferrovirt_api::values::Quantity;
-use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, HostPathVolumeSource, ImageVolumeSource, Pod, PodSpec, Volume};
+use ferrovirt_kubernetes::Pod;
+use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, HostPathVolumeSource, ImageVolumeSource, PodSpec, Volume};
 
 use self::objects::ObjectReader;
 use self::payload::PayloadError;

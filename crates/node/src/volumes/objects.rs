@@ -3,12 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 
+use ferrovirt_kubernetes::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{
-    ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, ServiceAccount, ServiceAccountTokenProjection,
-    Volume, VolumeProjection,
-};
+use k8s_openapi::api::core::v1::{ServiceAccount, ServiceAccountTokenProjection, Volume, VolumeProjection};
 use kube::api::PostParams;
 use kube::{Api, Client};
 

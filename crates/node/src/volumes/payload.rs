@@ -12,7 +12,8 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Component, Path, PathBuf};
 
-use k8s_openapi::api::core::v1::{ConfigMap, DownwardAPIVolumeFile, KeyToPath, Pod, Secret};
+use ferrovirt_kubernetes::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath};
 
 use crate::oci::environment::{PodFacts, pod_field, resource_field};
 
@@ -133,14 +134,14 @@ pub fn from_fields(
 
 /// All of a config map's data as bytes.
 pub fn config_map_data(map: ConfigMap) -> BTreeMap<String, Vec<u8>> {
-    let text = map.data.unwrap_or_default().into_iter().map(|(key, text)| (key, text.into_bytes()));
-    let binary = map.binary_data.unwrap_or_default().into_iter().map(|(key, bytes)| (key, bytes.0));
+    let text = map.0.data.unwrap_or_default().into_iter().map(|(key, text)| (key, text.into_bytes()));
+    let binary = map.0.binary_data.unwrap_or_default().into_iter().map(|(key, bytes)| (key, bytes.0));
     text.chain(binary).collect()
 }
 
 /// All of a secret's data as bytes.
 pub fn secret_data(secret: Secret) -> BTreeMap<String, Vec<u8>> {
-    secret.data.unwrap_or_default().into_iter().map(|(key, bytes)| (key, bytes.0)).collect()
+    secret.0.data.unwrap_or_default().into_iter().map(|(key, bytes)| (key, bytes.0)).collect()
 }
 
 /// Puts the files into `directory`, unless they are there already.

@@ -1,7 +1,8 @@
 //! From creation to the last trace: running, status, restart of the node, deletion.
 
+use ferrovirt_kubernetes::{Node, Pod};
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
+use k8s_openapi::api::core::v1::ContainerStatus;
 use kube::api::{Api, DeleteParams, WatchEvent, WatchParams};
 use serde_json::json;
 
@@ -53,7 +54,7 @@ async fn a_pod_runs_is_reported_once_and_leaves_nothing() {
     assert_eq!(writes, 2);
     cluster.delete("web", 30).await;
     cluster.until_traces(&before).await;
-    assert!(!cluster.config.directory.join("pods").join(pod.metadata.uid.unwrap()).exists());
+    assert!(!cluster.config.directory.join("pods").join(pod.0.metadata.uid.unwrap()).exists());
 }
 
 #[tokio::test]
@@ -98,7 +99,7 @@ async fn a_node_that_starts_again_keeps_all_of_its_addresses() {
         cluster.run(pod, shell("true")).await;
         cluster.until_phase(pod, "Succeeded").await;
         let node = Api::<Node>::all(cluster.client()).get(&cluster.config.name).await.unwrap();
-        let addresses = node.status.unwrap().addresses.unwrap();
+        let addresses = node.0.status.unwrap().addresses.unwrap();
         let addresses: Vec<_> = addresses.into_iter().map(|one| (one.type_, one.address)).collect();
         let wanted = [("InternalIP", "192.0.2.7"), ("InternalIP", "::1"), ("Hostname", &cluster.config.name)];
         assert_eq!(addresses, wanted.map(|(kind, address)| (kind.to_owned(), address.to_owned())), "{pod}");
@@ -163,7 +164,7 @@ async fn a_node_killed_while_it_starts_a_pod_starts_it_once() {
         cluster.start_node();
         let running = cluster.until_phase(&name, "Running").await;
         assert_eq!(status(&running).restart_count, 0);
-        let uid = pod.metadata.uid.unwrap();
+        let uid = pod.0.metadata.uid.unwrap();
         let monitors = std::fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
             let line = std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
             line.contains("conmon") && line.contains(&uid)

@@ -1,6 +1,6 @@
 //! Volumes as containers see them, devices, limits, and what happens when something is missing.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
+use ferrovirt_kubernetes::{ConfigMap, Event, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
@@ -182,7 +182,7 @@ async fn what_cannot_run_says_why() {
     spec["hostNetwork"] = json!(true);
     cluster.run("host", spec).await;
     let host = cluster.until_phase("host", "Failed").await;
-    assert_eq!(host.status.unwrap().message.as_deref(), Some("this node runs no pods with hostNetwork"));
+    assert_eq!(host.0.status.unwrap().message.as_deref(), Some("this node runs no pods with hostNetwork"));
     let before = cluster.traces();
     cluster.delete("image", 0).await;
     cluster.delete("program", 0).await;
@@ -213,7 +213,7 @@ async fn limits_devices_and_rights_hold_inside() {
     }
     assert!(!log.contains("survived"));
     assert!(log.contains(&format!("/ferrovirt/{}/pod", cluster.config.name)), "{log}");
-    let end = pod.status.unwrap().container_statuses.unwrap()[0].state.clone().unwrap().terminated.unwrap();
+    let end = pod.0.status.unwrap().container_statuses.unwrap()[0].state.clone().unwrap().terminated.unwrap();
     assert_eq!((end.exit_code, end.reason.as_deref()), (137, Some("OOMKilled")));
 }
 

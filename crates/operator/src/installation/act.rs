@@ -6,10 +6,10 @@ use ferrovirt_api::KubeVirt;
 use ferrovirt_api::names::finalizers;
 use ferrovirt_install::names;
 use ferrovirt_install::rules::HANDLER_SIGNER;
+use ferrovirt_kubernetes::Lease;
+use ferrovirt_kubernetes::{Node, Secret};
 use ferrovirt_reconcile::controller::{Category, standard};
 use ferrovirt_reconcile::{Act, Failure, ObjectKey};
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::api::{
     DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
 };
@@ -305,7 +305,7 @@ async fn remove_traces(controller: &Installation) -> Result<(), Failure> {
     };
     let deleted = leases.delete(names::CONTROLLER, &DeleteParams::default()).await.map(drop);
     gone(deleted, "delete the lease of virt-controller")?;
-    let requests = Api::<k8s_openapi::api::certificates::v1::CertificateSigningRequest>::all(controller.client.clone());
+    let requests = Api::<ferrovirt_kubernetes::CertificateSigningRequest>::all(controller.client.clone());
     for request in controller.caches.requests.all() {
         if request.spec.signer_name == HANDLER_SIGNER {
             let deleted = requests.delete(&request.name_any(), &DeleteParams::default()).await.map(drop);

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use ferrovirt_api::KubeVirt;
 use ferrovirt_api::names::labels;
+use ferrovirt_kubernetes::CertificateSigningRequest;
+use ferrovirt_kubernetes::Node;
 use ferrovirt_reconcile::watch::DuplicateWatch;
 use ferrovirt_reconcile::{Cache, ObjectKey, Queue, Watches};
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::api::core::v1::Node;
 use kube::api::DynamicObject;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};

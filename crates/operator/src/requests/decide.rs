@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use ferrovirt_install::names;
+use ferrovirt_kubernetes::CertificateSigningRequest;
 use ferrovirt_reconcile::Plan;
 use jiff::SignedDuration;
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use rcgen::SanType;
 use serde_json::Value;
 

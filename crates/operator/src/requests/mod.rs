@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use ferrovirt_install::names;
 use ferrovirt_install::rules::HANDLER_SIGNER;
+use ferrovirt_kubernetes::CertificateSigningRequest;
 use ferrovirt_reconcile::controller::Category;
 use ferrovirt_reconcile::{Act, Clock, Controller, Failure, ObjectKey, Plan, Queue, Runner};
 use jiff::Timestamp;
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
@@ -149,7 +149,7 @@ async fn approve(
         "type": kind, "status": "True", "reason": reason, "message": message, "lastUpdateTime": now, "lastTransitionTime": now,
     });
     let patch = Patch::Merge(json!({"status": {"conditions": [condition]}}));
-    let patched = api.patch_approval(name, &PatchParams::default(), &patch).await;
+    let patched = api.patch_subresource("approval", name, &PatchParams::default(), &patch).await;
     patched.map(drop).map_err(|error| Failure::api(format!("approve or deny certificate request {name}"), error))
 }
 

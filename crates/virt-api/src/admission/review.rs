@@ -15,9 +15,8 @@ use ferrovirt_api::defaults::Inputs;
 use ferrovirt_api::kubevirt::Configuration;
 use ferrovirt_api::names::groups;
 use ferrovirt_api::validation::{self, Cause};
-use ferrovirt_api::{DecodeError, VirtualMachineInstance, VirtualMachineInstanceMigration, decode};
+use ferrovirt_api::{DecodeError, FromJson, VirtualMachineInstance, VirtualMachineInstanceMigration, decode};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{guest, installation, machine, migration, policy};
@@ -294,9 +293,8 @@ fn judge(request: &Request<'_>, facts: &Facts<'_>, steps: Steps) -> Judgement {
 }
 
 /// Reads a typed object.
-pub(super) fn read<T: DeserializeOwned>(value: &Value) -> Result<T, Failure> {
-    // The quick way first: only a failure needs to know where it happened.
-    T::deserialize(value).or_else(|_| decode(value)).map_err(Failure::Unreadable)
+pub(super) fn read<T: FromJson>(value: &Value) -> Result<T, Failure> {
+    decode(value).map_err(Failure::Unreadable)
 }
 
 /// Writes a typed object in the version of the API that its author used.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use ferrovirt_api::vmi::EvictionStrategy;
 use ferrovirt_api::{VirtualMachineInstance, VirtualMachineInstanceMigration};
+use ferrovirt_kubernetes::{Node, Pod};
 use ferrovirt_reconcile::ObjectKey;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
 
 use crate::caches::Caches;
 use crate::migration::observe::{limits, queue};

@@ -8,11 +8,11 @@ use ferrovirt_api::meta::{Condition, ConditionStatus, find_condition};
 use ferrovirt_api::migration::{MigrationPhase as Phase, VirtualMachineInstanceMigrationStatus as Status};
 use ferrovirt_api::names::{annotations, conditions, finalizers};
 use ferrovirt_api::vmi::{MigrationState, VirtualMachineInstancePhase as GuestPhase};
+use ferrovirt_kubernetes::Pod;
 use ferrovirt_pods::{Move, target_pod};
 use ferrovirt_reconcile::controller::{Category, Failure};
 use ferrovirt_reconcile::{Note, Plan};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 
 use super::candidate::{self, Obstacle, is_targets};
 use super::draft::Draft;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::vmi::{MigrationSourceState, MigrationState, MigrationTargetState};
-use k8s_openapi::api::core::v1::Pod;
+use ferrovirt_kubernetes::Pod;
 
 use super::{View, policy};
 use crate::vmi::hand_over::active_pods;

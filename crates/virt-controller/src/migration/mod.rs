@@ -46,9 +46,9 @@ use std::time::Duration;
 
 use ferrovirt_api::migration::VirtualMachineInstanceMigrationStatus as Status;
 use ferrovirt_api::{VirtualMachineInstance, VirtualMachineInstanceMigration};
+use ferrovirt_kubernetes::Pod;
 use ferrovirt_reconcile::expectations::DEFAULT_TIMEOUT;
 use ferrovirt_reconcile::{Clock, Controller, Expectations, Failure, ObjectKey, Plan, Queue, Recorder, Runner};
-use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use parking_lot::Mutex;
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use ferrovirt_api::migration::{MigrationPhase, VirtualMachineInstanceMigrationStatus};
 use ferrovirt_api::vmi::MigrationState;
 use ferrovirt_api::{MigrationPolicy, VirtualMachineInstance, VirtualMachineInstanceMigration};
+use ferrovirt_kubernetes::Pod;
 use ferrovirt_pods::claims_of;
 use ferrovirt_reconcile::ObjectKey;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 
 use super::turn::{self, Entry, Limits, Standing};
 use super::{candidate, policy};

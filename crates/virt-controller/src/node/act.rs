@@ -7,10 +7,10 @@ use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::meta::ConditionStatus;
 use ferrovirt_api::names::{annotations, conditions as kinds, labels, reasons};
 use ferrovirt_api::vmi::{PhaseTransitionTimestamp, VirtualMachineInstancePhase as Phase};
+use ferrovirt_kubernetes::Node;
 use ferrovirt_reconcile::controller::{Category, standard};
 use ferrovirt_reconcile::events::reference;
 use ferrovirt_reconcile::{Act, Failure, Note, ObjectKey};
-use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use serde_json::{Value, json};
 

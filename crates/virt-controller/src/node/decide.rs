@@ -6,9 +6,9 @@ use std::time::Duration;
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::names::{annotations, labels};
 use ferrovirt_api::vmi::VirtualMachineInstancePhase as Phase;
+use ferrovirt_kubernetes::{Node, Pod};
 use ferrovirt_reconcile::Plan;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
 
 use super::{Action, SILENCE, View, is_fenced};
 use crate::migration::candidate::has_ended;

@@ -16,9 +16,10 @@ pub mod decide;
 use std::sync::Arc;
 
 use ferrovirt_api::VirtualMachineInstance;
+use ferrovirt_kubernetes::{Node, Pod};
 use ferrovirt_reconcile::{Clock, Controller, Failure, ObjectKey, Plan, Queue, Recorder, Runner};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use k8s_openapi::api::core::v1::Taint;
 use kube::Client;
 
 pub use act::Action;

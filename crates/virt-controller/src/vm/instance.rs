@@ -8,9 +8,10 @@ use ferrovirt_api::values::FirmwareUuid;
 use ferrovirt_api::vm::StateChangeRequest;
 use ferrovirt_api::vmi::{StartStrategy, VirtualMachineInstanceStatus};
 use ferrovirt_api::{VirtualMachine, VirtualMachineInstance};
+use ferrovirt_kubernetes::{ControllerRevision, Foreign};
 use ferrovirt_reconcile::controller::{Category, Failure};
 use k8s_openapi::Resource;
-use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::apps::v1;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
@@ -79,7 +80,7 @@ fn revision_prefix(machine_uid: &str) -> String {
 pub(super) fn revision(machine: &Machine) -> Result<ControllerRevision, Failure> {
     let spec = serde_json::to_value(&machine.vm.spec)
         .map_err(|error| Failure::new(Category::Internal, "write a machine as JSON", error))?;
-    Ok(ControllerRevision {
+    Ok(Foreign(v1::ControllerRevision {
         metadata: ObjectMeta {
             name: Some(revision_name(machine.uid(), machine.generation())),
             namespace: machine.vm.metadata.namespace.clone(),
@@ -88,7 +89,7 @@ pub(super) fn revision(machine: &Machine) -> Result<ControllerRevision, Failure>
         },
         data: Some(RawExtension(json!({ "spec": spec }))),
         revision: machine.generation(),
-    })
+    }))
 }
 
 /// Revisions of the starts before this one.

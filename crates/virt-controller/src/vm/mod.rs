@@ -51,10 +51,10 @@ use std::time::Duration;
 
 use ferrovirt_api::vm::{DataVolume, VirtualMachineStatus};
 use ferrovirt_api::{VirtualMachine, VirtualMachineInstance};
+use ferrovirt_kubernetes::ControllerRevision;
 use ferrovirt_reconcile::controller::standard::owner_uid;
 use ferrovirt_reconcile::expectations::DEFAULT_TIMEOUT;
 use ferrovirt_reconcile::{Cache, Clock, Controller, Expectations, Failure, ObjectKey, Plan, Queue, Recorder, Runner};
-use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::{Client, Resource};
 
 pub use act::{Action, Seen};

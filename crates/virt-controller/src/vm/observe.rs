@@ -7,12 +7,12 @@ use ferrovirt_api::kubevirt::VmRolloutStrategy;
 use ferrovirt_api::names::finalizers;
 use ferrovirt_api::vm::{DataVolume, VirtualMachineStatus};
 use ferrovirt_api::{KubeVirt, VirtualMachine, VirtualMachineInstance};
+use ferrovirt_kubernetes::ControllerRevision;
+use ferrovirt_kubernetes::PersistentVolumeClaim;
 use ferrovirt_pods::claims_of_volumes;
 use ferrovirt_reconcile::ObjectKey;
 use ferrovirt_reconcile::controller::standard::owner_uid;
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use crate::caches::Caches;
 

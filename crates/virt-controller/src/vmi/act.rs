@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::names::{conditions, labels, reasons};
+use ferrovirt_kubernetes::Pod;
 use ferrovirt_reconcile::controller::{Category, standard};
 use ferrovirt_reconcile::events::reference;
 use ferrovirt_reconcile::{Act, Failure, Note, ObjectKey};
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};

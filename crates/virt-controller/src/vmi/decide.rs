@@ -6,10 +6,10 @@ use std::time::Duration;
 use ferrovirt_api::meta::{Condition, ConditionStatus, QosClass, find_condition};
 use ferrovirt_api::names::{conditions, finalizers, reasons};
 use ferrovirt_api::vmi::VirtualMachineInstancePhase as Phase;
+use ferrovirt_kubernetes::Pod;
 use ferrovirt_pods::{claims_of, launcher_pod, pod_name};
 use ferrovirt_reconcile::controller::Failure;
 use ferrovirt_reconcile::{Note, Plan};
-use k8s_openapi::api::core::v1::Pod;
 
 use super::conditions::Draft;
 use super::hand_over;

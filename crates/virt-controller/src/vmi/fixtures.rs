@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::names::finalizers;
+use ferrovirt_kubernetes::Pod;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::{Record, View};

@@ -11,9 +11,9 @@ use ferrovirt_api::vmi::{
     InterfaceStatus, MemoryStatus, MigrationTransport, PersistentVolumeClaimInfo, VirtualMachineInstancePhase as Phase,
     VolumeStatus,
 };
+use ferrovirt_kubernetes::{PersistentVolumeClaim, Pod};
 use ferrovirt_launcher_rpc::paths::RUNTIME_USER;
 use ferrovirt_pods::{COMPUTE, claims_of};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as PodQuantity;
 
 use super::conditions::Draft;

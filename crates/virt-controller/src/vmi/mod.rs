@@ -43,10 +43,10 @@ mod fixtures;
 use std::time::Duration;
 
 use ferrovirt_api::VirtualMachineInstance;
+use ferrovirt_kubernetes::Pod;
 use ferrovirt_reconcile::controller::standard::owner_uid;
 use ferrovirt_reconcile::expectations::DEFAULT_TIMEOUT;
 use ferrovirt_reconcile::{Clock, Controller, Expectations, Failure, ObjectKey, Plan, Queue, Recorder, Runner};
-use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 
 pub use act::Action;

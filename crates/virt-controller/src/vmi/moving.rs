@@ -6,9 +6,9 @@ use std::time::Duration;
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::names::conditions;
 use ferrovirt_api::vmi::{MigrationMode, MigrationState, VirtualMachineInstanceStatus as Status};
+use ferrovirt_kubernetes::Pod;
 use ferrovirt_pods::pod_name;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 
 use super::pod_state;
 use crate::caches::migration_uid;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::names::labels;
 use ferrovirt_api::vmi::VirtualMachineInstanceStatus;
+use ferrovirt_kubernetes::Pod;
 use ferrovirt_pods::claims_of;
 use ferrovirt_reconcile::ObjectKey;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 
 use crate::caches::Caches;
 use crate::launcher::{Claims, Cluster};

@@ -1,9 +1,10 @@
 //! What a launcher pod's status means for its guest.
 
 use ferrovirt_api::names::reasons;
+use ferrovirt_kubernetes::Pod;
 use ferrovirt_launcher_rpc::messages::FinalWords;
 use ferrovirt_pods::COMPUTE;
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, PodCondition, PodStatus};
 
 /// Waiting reasons that pass by themselves, unless there is something to say about them.
 const PATIENT_REASONS: [&str; 3] = ["ContainerCreating", "PodInitializing", ""];

@@ -1,7 +1,7 @@
 //! Machines on a real API server, from their first start to their end.
 
 use ferrovirt_api::vm::DataVolume;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use ferrovirt_kubernetes::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use serde_json::{Value, json};

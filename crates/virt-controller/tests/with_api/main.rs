@@ -6,8 +6,8 @@ mod machines;
 mod moves;
 mod world;
 
+use ferrovirt_kubernetes::PersistentVolumeClaim;
 use ferrovirt_virt_controller::ControllerConfig;
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};

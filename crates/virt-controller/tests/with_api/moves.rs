@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ferrovirt_api::names::finalizers;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use ferrovirt_kubernetes::{Node, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -230,7 +230,7 @@ async fn a_fenced_node_fails_its_guests_and_a_silent_one_does_not() {
     let unknown = Patch::Merge(json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}));
     nodes.patch_status(NODE, &PatchParams::default(), &unknown).await.unwrap();
     let label =
-        async |name: &str| nodes.get(name).await.unwrap().metadata.labels.unwrap()["kubevirt.io/schedulable"].clone();
+        async |name: &str| nodes.get(name).await.unwrap().0.metadata.labels.unwrap()["kubevirt.io/schedulable"].clone();
     world.until("the closed node", || async { label("empty").await == "false" }).await;
     assert_eq!(label(NODE).await, "true", "a guest runs there");
     let guest = world.guest("web", "the guest", Value::is_object).await;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use ferrovirt_domain::NodeFacts;
+use ferrovirt_kubernetes::Pod;
 use ferrovirt_launcher_rpc::messages::{DomainReport, Refusal, StartRequest};
 use ferrovirt_launcher_rpc::migration::{CancelRequest, SourceRequest, TargetRequest, VerdictRequest};
 use ferrovirt_launcher_rpc::network::GuestLink;
@@ -10,7 +11,6 @@ use ferrovirt_reconcile::Clock;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt};
-use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 use tokio::io::DuplexStream;

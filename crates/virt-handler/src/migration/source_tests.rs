@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_handover::Verdict;
+use ferrovirt_kubernetes::Pod;
 use ferrovirt_launcher_rpc::messages::{DomainReport, FinalWords};
 use ferrovirt_launcher_rpc::migration::{MigrationReport, Progress, Stage};
-use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::*;

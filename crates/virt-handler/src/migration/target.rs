@@ -16,11 +16,11 @@ use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::names::{annotations, labels};
 use ferrovirt_api::vmi::{MigrationAbortStatus, MigrationState, VirtualMachineInstancePhase};
 use ferrovirt_handover::{TargetOrder, TargetSeen, TargetStage, at_target};
+use ferrovirt_kubernetes::Pod;
 use ferrovirt_launcher_rpc::messages::DomainReport;
 use ferrovirt_launcher_rpc::migration::{CancelRequest, TargetRequest};
 use ferrovirt_reconcile::controller::Category;
 use ferrovirt_reconcile::{Act, Controller, Failure, ObjectKey, Plan};
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_domain::Claims;
+use ferrovirt_kubernetes::Pod;
 use ferrovirt_launcher_rpc::messages::StartRequest;
 use ferrovirt_reconcile::controller::Category;
 use ferrovirt_reconcile::events::reference;
 use ferrovirt_reconcile::{Act, Failure, Note, ObjectKey};
-use k8s_openapi::api::core::v1::Pod;
 
 use super::Guests;
 use super::decide::Action;

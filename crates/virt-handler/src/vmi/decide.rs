@@ -16,9 +16,9 @@ use std::time::Duration;
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::vmi::{VirtualMachineInstancePhase as Phase, VirtualMachineInstanceStatus as Status};
 use ferrovirt_handover::Verdict;
+use ferrovirt_kubernetes::Pod;
 use ferrovirt_launcher_rpc::messages::{DomainReport, DomainState, OffReason, PauseReason};
 use ferrovirt_reconcile::Plan;
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 
 use super::report;

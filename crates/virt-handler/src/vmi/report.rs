@@ -7,10 +7,10 @@ use ferrovirt_api::vmi::{
     GuestOsInfo, InterfaceStatus, Machine, MigrationTransport, PhaseTransitionTimestamp,
     VirtualMachineInstancePhase as Phase, VirtualMachineInstanceStatus as Status, VolumePhase, VolumeStatus,
 };
+use ferrovirt_kubernetes::Pod;
 use ferrovirt_launcher_rpc::messages::{
     AgentInterface, DomainInterface, DomainReport, DomainState, FinalWords, OffReason, PauseReason,
 };
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::meta::{ConditionStatus, find_condition};
 use ferrovirt_api::vmi::{MigrationMethod, VirtualMachineInstancePhase as Phase};
+use ferrovirt_kubernetes::Pod;
 use ferrovirt_launcher_rpc::messages::{
     AgentInterface, AgentReport, DomainInterface, DomainReport, DomainState, FinalWords, GuestOs, OffReason,
     PauseReason,
 };
-use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use ferrovirt_reconcile::controller::Category;

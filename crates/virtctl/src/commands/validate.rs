@@ -10,13 +10,12 @@ use ferrovirt_api::validation::{
 };
 use ferrovirt_api::vmi::Architecture;
 use ferrovirt_api::{
-    DecodeError, KubeVirt, MigrationPolicy, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration,
-    decode,
+    DecodeError, FromJson, KubeVirt, MigrationPolicy, VirtualMachine, VirtualMachineInstance,
+    VirtualMachineInstanceMigration, decode,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::objects::manifests::{Manifest, Sources};
@@ -143,10 +142,7 @@ fn architecture() -> Architecture {
 }
 
 /// Reads the object as its type and judges it. Fields that the type does not have would be dropped by a cluster; here they are mistakes.
-fn typed<T: DeserializeOwned + Serialize>(
-    object: &Value,
-    judge: impl FnOnce(T) -> (Vec<Cause>, Vec<String>),
-) -> Judgement {
+fn typed<T: FromJson + Serialize>(object: &Value, judge: impl FnOnce(T) -> (Vec<Cause>, Vec<String>)) -> Judgement {
     let read: Result<T, DecodeError> = decode(object);
     let typed = match read {
         Ok(typed) => typed,
