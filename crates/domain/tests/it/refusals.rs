@@ -165,7 +165,7 @@ fn fields_outside_of_the_domain() {
     let cases = [
         ("architecture: arm64", "spec.architecture", "amd64"),
         ("resourceClaims: [{name: x}]", "spec.resourceClaims", "yet"),
-        ("utilityVolumes: [{name: x, claimName: y}]", "spec.utilityVolumes", "yet"),
+        ("utilityVolumes: [{name: x, claimName: z}]", "spec.utilityVolumes", "yet"),
         (
             "accessCredentials: [{userPassword: {source: {secret: {secretName: x}}, propagationMethod: {qemuGuestAgent: {}}}}]",
             "spec.accessCredentials[0].userPassword",
