@@ -11,15 +11,13 @@ export PATH := $(PATH):$(if $(CARGO_HOME),$(CARGO_HOME),$(HOME)/.cargo)/bin
 FERROVIRT := target/release/ferrovirt
 FUZZ_SECONDS ?= 60
 
-.PHONY: help run stop build images test test-unit test-seeds test-suites test-api test-kubectl test-guests test-moves test-kubernetes reference-up reference-down kube-up kube-down fuzz lint fmt clean
+.PHONY: help run stop build images test test-unit test-seeds test-suites test-api test-kubectl test-guests test-moves test-kubernetes test-all reference-up reference-down kube-up kube-down fuzz lint fmt clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name what; do printf '  make %-15s %s\n' "$$name" "$$what"; done
 
-run: build ## Start the local cluster in the background with a demo guest, and say how to use it
-	@scripts/setup.sh guests
-	@$(FERROVIRT) up
-	@scripts/demo.sh $(FERROVIRT)
+run: ## Build what is needed, start the local cluster in the background with a demo guest, and say how to use it
+	@scripts/run.sh
 
 stop: ## Stop the local cluster and its guests; its objects are there again after the next `make run`
 	@if [ -x $(FERROVIRT) ]; then $(FERROVIRT) down; else echo "Nothing was built, so nothing runs."; fi
@@ -57,6 +55,11 @@ test-moves: ## Only live migration between two nodes, with kill -9 and cut links
 
 test-kubernetes: ## An installation on a real Kubernetes with two nodes, with guests, moves, kill -9 of kubelets, and its removal (needs root)
 	@scripts/test.sh kubernetes
+
+test-all: ## Everything: all tests with 20 moments of each fault, all of test-kubernetes, and fuzzing; hours
+	@FERROVIRT_FAULT_MOMENTS=20 scripts/test.sh all
+	@FERROVIRT_FAULT_MOMENTS=20 scripts/test.sh kubernetes
+	@$(MAKE) fuzz
 
 reference-up: ## Build and start a real etcd, kube-apiserver and controller manager on loopback
 	@scripts/setup.sh reference

@@ -31,6 +31,8 @@ dependencies() {
 scripts/setup.sh lint || exit 1
 step rustfmt cargo fmt --all --check
 step clippy cargo clippy --locked --workspace --all-targets -- --deny warnings
+# The fuzz targets are a workspace of their own, since only a nightly compiler can run them.
+step "fuzz targets" cargo clippy --locked --manifest-path fuzz/Cargo.toml -- --deny warnings
 step dependencies dependencies
 if [ ${#failed[@]} -gt 0 ]; then
   echo "lint: not fine: ${failed[*]}" >&2

@@ -2,6 +2,7 @@
 # Installs the packages that are missing for a purpose, and only those:
 #   setup.sh build       what building the release binaries needs
 #   setup.sh guests      what running guests on this machine needs
+#   setup.sh run         what both need
 #   setup.sh images      what building the container images needs
 #   setup.sh lint        and the checks of `make lint`
 #   setup.sh test        and the tests
@@ -114,10 +115,11 @@ case $purpose in
   build) needs_of_rust ;;
   lint) needs_of_rust; needs_of_lint ;;
   guests) needs_of_guests; needs_of_guest_image ;;
+  run) needs_of_rust; needs_of_guests; needs_of_guest_image ;;
   test) needs_of_rust; needs_of_guests; needs_of_guest_image; needs_of_tests; needs_of_reference ;;
   images) needs_of_rust; needs_of_images; needs_of_guest_image ;;
   reference) needs_of_reference ;;
   kubernetes) needs_of_reference; needs_of_kubernetes ;;
-  *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 install

@@ -9,7 +9,10 @@
 #   test.sh guests     real guests and machines on the local cluster, ours and KubeVirt's virtctl, and kill -9 of everything around them
 #   test.sh moves      live migration on a local cluster with two nodes, and kill -9 and cut links in its middle
 #   test.sh kubernetes an installation on a real Kubernetes with two nodes: guests, machines, moves, kill -9, removal (needs root)
+#   test.sh kubernetes K/N  of that the installation, an update and the removal, and part K of N of the cases: 0/4, 1/4, 2/4, 3/4
 # A phase that fails does not keep the later ones from running. Ends with a line per phase; fails when any phase failed.
+# A black-box case that passes only when it is run again is listed as unsteady at the end; more than three of them fail the run. They are
+# counted in the file that FERROVIRT_UNSTEADY names, so that several runs can be judged together.
 # The reference is a real kube-apiserver, built with Go. Where no Go is there nor can be fetched, what needs it is skipped, and said so.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
@@ -24,6 +27,9 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/ferrovirt-test.XXXXXX") || exit 1
 mkdir "$work/tmp"
 # Whatever a test leaves behind goes with the directory.
 export TMPDIR=$work/tmp
+unsteady=${FERROVIRT_UNSTEADY:-$work/unsteady}
+touch "$unsteady" || exit 1
+most_unsteady=3
 
 end_group() { # what runs may want to clean up too, so it gets some seconds
   kill -TERM -- "-$group" 2>/dev/null
@@ -72,7 +78,8 @@ counts() {
 
 # Which tests failed, by cargo's and nextest's lines and those of our suites: the last lines of a long log should say it.
 failures() {
-  sed -n -e 's/^test \(.*\) \.\.\. FAILED$/\1/p' -e 's/^ *FAIL \[[^]]*\] *//p' -e 's/^FAILED  *\([^ ]*\).*/\1/p' "$1" | sort -u | sed 's/^/          /'
+  sed -n -e 's/^test \(.*\) \.\.\. FAILED$/\1/p' -e 's/^ *FAIL \[[^]]*\] *//p' -e 's/^FAILED  *\([^:]*\).*/\1/p' "$1" | sort -u \
+    | grep -vxFf <(sed -n 's/^unsteady: //p' "$1") | sed 's/^/          /'
 }
 
 phase() { # phase NAME COMMAND…: status 3 means that it cannot be done here
@@ -86,6 +93,7 @@ phase() { # phase NAME COMMAND…: status 3 means that it cannot be done here
   set +m
   wait $group
   status=$? group=
+  sed -n "s|^unsteady: .*|&, in: $name|p" "$work/log" >>"$unsteady"
   case $status in
     0) note ok "$name" $((SECONDS - started)) "$(counts "$work/log")" ;;
     3) note skipped "$name" $((SECONDS - started)) "$(tail -n 1 "$work/log")" ;;
@@ -96,6 +104,15 @@ phase() { # phase NAME COMMAND…: status 3 means that it cannot be done here
       ;;
   esac
   return "$status"
+}
+
+# For scripts, whose cases lead from one to the next: all of it is done again.
+twice() { # twice COMMAND…
+  local status=0
+  "$@" || status=$?
+  case $status in 0 | 3) return $status ;; esac
+  echo "note    ${1##*/} failed: once more"
+  "$@" && echo "unsteady: $1"
 }
 
 rust_tests() {
@@ -120,13 +137,13 @@ vm_suite() { # vm_suite VIRTCTL [ARGUMENT…]
   "$target/vm-suite" --kubeconfig "$kubeconfig" --kubectl "$bin/kubectl" --virtctl "$virtctl" "$@"
 }
 migration_suite() {
-  "$target/migration-suite" --kubeconfig "$kubeconfig" --kubectl "$bin/kubectl" --virtctl "$target/virtctl" --patience 600
+  "$target/migration-suite" --kubeconfig "$kubeconfig" --kubectl "$bin/kubectl" --virtctl "$target/virtctl" --patience 600 "$@"
 }
 # FERROVIRT_FAULT_MOMENTS=20 is the whole of it.
 move_faults() { "$target/fault-suite" --state "$1" --moments "${FERROVIRT_FAULT_MOMENTS:-$2}"; } # move_faults STATE MOMENTS
-faults() { tests/faults/run.sh "$target/ferrovirt" "$work/cluster" "$bin/kubectl"; }
-foreign_client() { tests/foreign/run.sh "$target/ferrovirt"; }
-kubectl_commands() { tests/kubectl/run.sh --kubeconfig "$1" --kubectl "$bin/kubectl" --ferrovirt "$target/ferrovirt"; }
+faults() { twice tests/faults/run.sh "$target/ferrovirt" "$work/cluster" "$bin/kubectl"; }
+foreign_client() { twice tests/foreign/run.sh "$target/ferrovirt"; }
+kubectl_commands() { twice tests/kubectl/run.sh --kubeconfig "$1" --kubectl "$bin/kubectl" --ferrovirt "$target/ferrovirt"; }
 
 on_a_cluster() { # on_a_cluster KUBECONFIG NAME: the black-box suites that were asked for
   [ "$what" = kubectl ] || phase "API suite on $2" api_suite "$1"
@@ -181,22 +198,31 @@ kubernetes() {
   phase "build the images" kubernetes_images || return
   if phase "start Kubernetes" in_kubernetes up && phase "import the images" in_kubernetes import "$work"/images/*.tar; then
     if phase "install" installation install; then
-      # Its storage class makes directories, and its pods have addresses of one family.
-      phase "guests on Kubernetes" vmi_suite --without block-claims --without ipv6
-      phase "machines on Kubernetes" vm_suite "$target/virtctl"
-      foreign_virtctl Kubernetes
-      phase "live migration on Kubernetes" migration_suite
-      phase "faults in live migration on Kubernetes" move_faults "$kubernetes_state" 1
-      phase "guests outlive what runs them" tests/kubernetes/faults.sh "$kubernetes_state" "$target/ferrovirt" "$target/virtctl"
+      on_kubernetes
       phase "remove" installation remove
     fi
   fi
   phase "stop Kubernetes" stop_kubernetes
-  phase "guests without image volumes" tests/kubernetes/sidecars.sh "$target" "$work/images"
+  [ -n "$part" ] || phase "guests without image volumes" twice tests/kubernetes/sidecars.sh "$target" "$work/images"
+}
+outlive() { twice tests/kubernetes/faults.sh "$kubernetes_state" "$target/ferrovirt" "$target/virtctl" "$@"; }
+on_kubernetes() {
+  local of=(${part:+--part "$part"})
+  # Its storage class makes directories, and its pods have addresses of one family.
+  phase "guests on Kubernetes" vmi_suite --without block-claims --without ipv6 "${of[@]}"
+  phase "machines on Kubernetes" vm_suite "$target/virtctl" "${of[@]}"
+  phase "live migration on Kubernetes" migration_suite "${of[@]}"
+  if [ -n "$part" ]; then
+    phase "guests outlive an update" outlive update
+  else
+    foreign_virtctl Kubernetes
+    phase "faults in live migration on Kubernetes" move_faults "$kubernetes_state" 1
+    phase "guests outlive what runs them" outlive
+  fi
 }
 
-what=${1:-all}
-case $what in all | rust | seeds | suites | api | kubectl | guests | moves | kubernetes) ;; *) sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
+what=${1:-all} part=${2:-}
+case $what in all | rust | seeds | suites | api | kubectl | guests | moves | kubernetes) ;; *) sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
 phase "install what is missing" scripts/setup.sh test || exit 1
 case $what in all | rust)
   # The node's tests look inside pods with it.
@@ -212,4 +238,9 @@ case $what in kubernetes) kubernetes ;; esac
 
 say "summary"
 printf '%s' "$report"
+if [ -s "$unsteady" ]; then
+  echo "UNSTEADY: these failed, and passed when they were run again, alone. Each is a defect of the product or of the case:"
+  cat "$unsteady"
+  [ "$(wc -l <"$unsteady")" -le $most_unsteady ] || { echo "more than $most_unsteady are unsteady: the run has failed"; failed=1; }
+fi
 exit $failed

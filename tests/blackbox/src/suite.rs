@@ -1,7 +1,12 @@
 //! A suite: a table of cases, which are run in namespaces of their own, some at the same time.
+//!
+//! A case that fails is run once more, alone. If it passes then, it is *unsteady*: it counts as passed, and a line
+//! `unsteady: NAME` at the end says so, which `scripts/test.sh` collects. An unsteady case is a defect of the product or of
+//! the case; the repetition only keeps it from hiding the results of everything else.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
@@ -22,6 +27,31 @@ pub enum Need {
     Ipv6,
 }
 
+/// Every so manieth case, so that several runs cover a suite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    number: usize,
+    of: usize,
+}
+
+impl Part {
+    fn has(self, index: usize) -> bool {
+        index % self.of == self.number
+    }
+}
+
+impl FromStr for Part {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = text.split_once('/').and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
+        match parsed {
+            Some((number, of)) if number < of => Ok(Self { number, of }),
+            _ => Err(format!("{text:?} is no part: write 0/4, 1/4, 2/4 or 3/4 for a quarter of the cases")),
+        }
+    }
+}
+
 /// What every suite can be told.
 #[derive(Debug, Clone, Args)]
 pub struct Arguments {
@@ -31,6 +61,9 @@ pub struct Arguments {
     /// Only cases whose `area/name` contains one of these; how many are left out is said at the end.
     #[arg(long)]
     pub filter: Vec<String>,
+    /// Only a part of these: `0/4` is every fourth case, `1/4` to `3/4` are the others.
+    #[arg(long, value_name = "K/N")]
+    pub part: Option<Part>,
     /// What the cluster does not have: cases that need it are skipped, and listed.
     #[arg(long, value_name = "WHAT")]
     pub without: Vec<Need>,
@@ -90,11 +123,9 @@ impl<S> Case<S> {
     }
 }
 
-/// Runs the chosen cases, says how each ended, and is a success when all passed.
+/// Runs the chosen cases, says how each ended, and is a success when all passed, at the second try at the latest.
 pub async fn run<S>(arguments: &Arguments, cases: Vec<Case<S>>, surroundings: impl Fn(Scene) -> S) -> Result<ExitCode> {
-    let chosen =
-        |case: &Case<S>| arguments.filter.is_empty() || arguments.filter.iter().any(|part| case.name.contains(part));
-    let (cases, left_out): (Vec<_>, Vec<_>) = cases.into_iter().partition(chosen);
+    let (cases, left_out) = chosen(arguments, cases);
     if arguments.list {
         cases.iter().for_each(|case| println!("{:<32} {}", case.name, case.about));
         return Ok(ExitCode::SUCCESS);
@@ -107,26 +138,62 @@ pub async fn run<S>(arguments: &Arguments, cases: Vec<Case<S>>, surroundings: im
         println!("skipped {}: the cluster has no {}", case.name, need.as_ref().map_or("", |need| need.get_name()));
     }
     let (alone, together): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.alone);
-    let mut failed = 0;
-    let mut passed = 0;
-    for (group, jobs) in [(together, arguments.jobs.max(1)), (alone, 1)] {
-        let runs = group.into_iter().map(|case| one(&cluster, case, arguments, &surroundings));
-        let mut ended = futures::stream::iter(runs).buffer_unordered(jobs);
-        // A real Kubernetes takes a dozen seconds to empty a namespace, most of them waiting: the next case need not.
-        let mut removals = JoinSet::new();
-        while let Some((ok, scene)) = ended.next().await {
-            *(if ok { &mut passed } else { &mut failed }) += 1;
-            if let Some(scene) = scene.filter(|_| ok || !arguments.keep) {
-                removals.spawn(async move { scene.remove().await });
-            }
-        }
-        // What looks at the whole machine must find nothing of these.
-        removals.join_all().await;
+    let mut failed = group(&cluster, together, arguments.jobs.max(1), arguments, &surroundings).await;
+    failed.extend(group(&cluster, alone, 1, arguments, &surroundings).await);
+    // Whoever asked for what is left of a failed case wants to look at it now.
+    let mut unsteady = Vec::new();
+    if !failed.is_empty() && !arguments.keep {
+        println!("note    {} failed: once more, one at a time", failed.len());
+        let again = group(&cluster, failed.clone(), 1, arguments, &surroundings).await;
+        let is_among = |case: &&Case<S>| again.iter().any(|other| other.name == case.name);
+        (failed, unsteady) = failed.into_iter().partition(is_among);
     }
+    for case in &unsteady {
+        println!("unsteady: {}", case.name);
+    }
+    let (passed, failed) = (cases.len() - failed.len(), failed.len());
     let besides = |count: usize, what: &str| if count == 0 { String::new() } else { format!(", {count} {what}") };
-    let (skipped, left_out) = (besides(skipped.len(), "skipped"), besides(left_out.len(), "left out"));
+    let (skipped, left_out) = (besides(skipped.len(), "skipped"), besides(left_out, "left out"));
     println!("{passed} passed, {failed} failed{skipped}{left_out}");
     Ok(if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The cases that were asked for, and how many were not.
+fn chosen<S>(arguments: &Arguments, cases: Vec<Case<S>>) -> (Vec<Case<S>>, usize) {
+    let all = cases.len();
+    let is_named =
+        |case: &Case<S>| arguments.filter.is_empty() || arguments.filter.iter().any(|part| case.name.contains(part));
+    let named = cases.into_iter().filter(is_named).enumerate();
+    let chosen: Vec<_> =
+        named.filter(|(index, _)| arguments.part.is_none_or(|part| part.has(*index))).map(|(_, case)| case).collect();
+    let left_out = all - chosen.len();
+    (chosen, left_out)
+}
+
+/// Runs some cases, so many at a time, and returns those that failed. Nothing of them is left then.
+async fn group<'a, S>(
+    cluster: &Cluster,
+    cases: Vec<&'a Case<S>>,
+    jobs: usize,
+    arguments: &Arguments,
+    surroundings: &impl Fn(Scene) -> S,
+) -> Vec<&'a Case<S>> {
+    let runs = cases.into_iter().map(|case| async move { (case, one(cluster, case, arguments, surroundings).await) });
+    let mut ended = futures::stream::iter(runs).buffer_unordered(jobs);
+    let mut failed = Vec::new();
+    // A real Kubernetes takes a dozen seconds to empty a namespace, most of them waiting: the next case need not.
+    let mut removals = JoinSet::new();
+    while let Some((case, (ok, scene))) = ended.next().await {
+        if !ok {
+            failed.push(case);
+        }
+        if let Some(scene) = scene.filter(|_| ok || !arguments.keep) {
+            removals.spawn(async move { scene.remove().await });
+        }
+    }
+    // What looks at the whole machine must find nothing of these.
+    removals.join_all().await;
+    failed
 }
 
 /// Runs one case in a namespace of its own, and says how it ended. The namespace is left to be removed.
@@ -157,4 +224,24 @@ async fn one<S>(
         }
     }
     (ok, Some(scene))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cover_everything_once() {
+        let parts: Vec<Part> = (0..4).map(|number| format!("{number}/4").parse().unwrap()).collect();
+        for index in 0..100 {
+            assert_eq!(parts.iter().filter(|part| part.has(index)).count(), 1, "{index}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_part_is_refused() {
+        for text in ["", "4/4", "1", "0/0", "-1/4", "a/b"] {
+            assert!(text.parse::<Part>().unwrap_err().contains("is no part"), "{text}");
+        }
+    }
 }

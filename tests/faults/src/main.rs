@@ -97,21 +97,12 @@ async fn all(command: &Command, scene: &Scene, ground: Ground) -> Result<u32> {
         let mut score = Score::default();
         for moment in 0..command.moments {
             let delay = moment_of(stage.span(), moment, command.moments);
-            let name = format!("{} after {:.2} s", fault.name(), delay.as_secs_f64());
-            let begin = Instant::now();
-            match stage.trial(fault, delay).await {
-                Ok(outcome) => {
-                    score.count(&outcome);
-                    println!("ok      {name}: {outcome} ({:.0} s)", begin.elapsed().as_secs_f64());
-                }
-                Err(error) => {
-                    score.failed += 1;
-                    println!("FAILED  {name}: {error:#}\n{}", scene.details().await);
-                    if command.keep {
-                        return Ok(score.failed);
-                    }
-                    stage.renew().await?;
-                }
+            match repeated(command, &mut stage, fault, delay).await? {
+                Some(outcome) => score.count(&outcome),
+                None => score.failed += 1,
+            }
+            if command.keep && score.failed > 0 {
+                return Ok(score.failed);
             }
         }
         println!("note    {}: {score}", fault.name());
@@ -119,6 +110,31 @@ async fn all(command: &Command, scene: &Scene, ground: Ground) -> Result<u32> {
     }
     println!("{} passed, {} failed", all.passed(), all.failed);
     Ok(all.failed)
+}
+
+/// A trial, and a second one with another guest when the first failed; nothing when both did.
+async fn repeated(command: &Command, stage: &mut Stage, fault: Fault, delay: Duration) -> Result<Option<Outcome>> {
+    let name = format!("{} after {:.2} s", fault.name(), delay.as_secs_f64());
+    for attempt in 0..2 {
+        let begin = Instant::now();
+        match stage.trial(fault, delay).await {
+            Ok(outcome) => {
+                println!("ok      {name}: {outcome} ({:.0} s)", begin.elapsed().as_secs_f64());
+                if attempt > 0 {
+                    println!("unsteady: {name}");
+                }
+                return Ok(Some(outcome));
+            }
+            Err(error) => {
+                println!("FAILED  {name}: {error:#}\n{}", stage.details().await);
+                if command.keep {
+                    break;
+                }
+                stage.renew().await?;
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// How trials ended.

@@ -77,6 +77,11 @@ impl Stage {
         self.span
     }
 
+    /// What a look at a failure begins with.
+    pub(crate) async fn details(&self) -> String {
+        self.scene.details().await
+    }
+
     /// A move in which nothing goes wrong, and that leaves nothing behind.
     async fn undisturbed(&mut self) -> Result<()> {
         self.span = wait("a node whose kubelet takes the guest", SETTLE, || async {
