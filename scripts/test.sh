@@ -30,6 +30,8 @@ export TMPDIR=$work/tmp
 unsteady=${FERROVIRT_UNSTEADY:-$work/unsteady}
 touch "$unsteady" || exit 1
 most_unsteady=3
+# shellcheck source=beside.sh
+source scripts/beside.sh
 
 end_group() { # what runs may want to clean up too, so it gets some seconds
   kill -TERM -- "-$group" 2>/dev/null
@@ -44,6 +46,7 @@ cleanup() {
   trap - EXIT
   # A second signal (make passes on the one that its whole group got) must not end this.
   trap '' INT TERM HUP
+  end_besides
   [ -z "$group" ] || end_group
   stop_ours >/dev/null 2>&1
   stop_cluster >/dev/null 2>&1
@@ -93,17 +96,25 @@ phase() { # phase NAME COMMAND…: status 3 means that it cannot be done here
   set +m
   wait $group
   status=$? group=
-  sed -n "s|^unsteady: .*|&, in: $name|p" "$work/log" >>"$unsteady"
-  case $status in
-    0) note ok "$name" $((SECONDS - started)) "$(counts "$work/log")" ;;
-    3) note skipped "$name" $((SECONDS - started)) "$(tail -n 1 "$work/log")" ;;
+  ended "$name" $status $((SECONDS - started)) "$work/log"
+  return "$status"
+}
+ended() { # ended NAME STATUS SECONDS LOG
+  sed -n "s|^unsteady: .*|&, in: $1|p" "$4" >>"$unsteady"
+  case $2 in
+    0) note ok "$1" "$3" "$(counts "$4")" ;;
+    3) note skipped "$1" "$3" "$(tail -n 1 "$4")" ;;
     *)
-      note FAILED "$name" $((SECONDS - started)) "$(counts "$work/log")"
-      report+=$(failures "$work/log")$'\n'
+      note FAILED "$1" "$3" "$(counts "$4")"
+      report+=$(failures "$4")$'\n'
       failed=1
       ;;
   esac
-  return "$status"
+}
+collected() { # collected NAME STATUS SECONDS LOG
+  say "$1"
+  cat "$4"
+  ended "$@"
 }
 
 # For scripts, whose cases lead from one to the next: all of it is done again.
@@ -115,6 +126,7 @@ twice() { # twice COMMAND…
   "$@" && echo "unsteady: $1"
 }
 
+build_tests() { cargo test --locked --workspace --no-run; }
 rust_tests() {
   if cargo nextest --version >/dev/null 2>&1; then
     # nextest leaves the examples in the docs to cargo.
@@ -125,6 +137,7 @@ rust_tests() {
 }
 # What plays a number of seeds is called so.
 seeds() { cargo test --locked --workspace --no-fail-fast --test moves --test simulation many_; }
+with_few_seeds() { SIMULATION_SEEDS=${SIMULATION_SEEDS:-20} "$@"; }
 # With one of the tests, although only programs are wanted: cargo would choose other features for the dependencies, and build them again.
 build() { cargo build --locked --workspace --bins --test chart; }
 api_suite() { "$target/api-suite" --kubeconfig "$1"; }
@@ -227,14 +240,23 @@ phase "install what is missing" scripts/setup.sh test || exit 1
 case $what in all | rust)
   # The node's tests look inside pods with it.
   phase "build kubectl" tests/reference/build.sh kubectl
-  phase "Rust tests" rust_tests
+  phase "build the tests" build_tests || exit 1
   ;;
+esac
+case $what in
+  rust) phase "Rust tests" rust_tests ;;
+  all)
+    phase "Rust tests" with_few_seeds rust_tests
+    # The suites wait for guests most of the time: what only computes gets the processors meanwhile.
+    beside "simulated clusters" scripts/test.sh seeds
+    ;;
 esac
 case $what in seeds) phase "simulated clusters" seeds ;; esac
 case $what in all | suites | api | kubectl) black_box ;; esac
 case $what in all | suites | guests) guests ;; esac
 case $what in all | suites | moves) moves ;; esac
 case $what in kubernetes) kubernetes ;; esac
+collect collected
 
 say "summary"
 printf '%s' "$report"

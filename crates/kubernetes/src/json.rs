@@ -89,6 +89,42 @@ impl<'de> Deserializer<'de> for Source<'de> {
         }
     }
 
+    // What a type asks for is all that its visitor is compiled for: a struct is never made from a list, as serde would
+    // allow and Kubernetes does not.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        _fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        self.deserialize_map(visitor)
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        match self.0 {
+            Value::Object(fields) => visit_fields(fields, visitor),
+            other => Err(wrong_type(other, &visitor)),
+        }
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        match self.0 {
+            Value::Array(items) => visit_items(items, visitor),
+            other => Err(wrong_type(other, &visitor)),
+        }
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        match self.0 {
+            Value::String(text) => visitor.visit_borrowed_str(text),
+            other => Err(wrong_type(other, &visitor)),
+        }
+    }
+
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         if self.0.is_null() { visitor.visit_none() } else { visitor.visit_some(self) }
     }
@@ -123,16 +159,26 @@ impl<'de> Deserializer<'de> for Source<'de> {
     }
 
     forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
-        tuple_struct map struct identifier
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct tuple tuple_struct
+        identifier
     }
+}
+
+#[cold]
+#[inline(never)]
+fn wrong_type(value: &Value, expected: &dyn Expected) -> DecodeError {
+    DecodeError::invalid_type(kind_of(value), expected)
 }
 
 fn kind_of(value: &Value) -> Unexpected<'_> {
     match value {
         Value::Null => Unexpected::Unit,
         Value::Bool(value) => Unexpected::Bool(*value),
-        Value::Number(_) => Unexpected::Other("number"),
+        Value::Number(number) => match (number.as_u64(), number.as_i64()) {
+            (Some(value), _) => Unexpected::Unsigned(value),
+            (_, Some(value)) => Unexpected::Signed(value),
+            _ => Unexpected::Float(number.as_f64().unwrap_or(f64::NAN)),
+        },
         Value::String(text) => Unexpected::Str(text),
         Value::Array(_) => Unexpected::Seq,
         Value::Object(_) => Unexpected::Map,
@@ -161,7 +207,10 @@ impl<'de> SeqAccess<'de> for Items<'de> {
         let index = self.next;
         let Some(item) = self.items.get(index) else { return Ok(None) };
         self.next += 1;
-        seed.deserialize(Source(item)).map(Some).map_err(|error| error.below(&format!("[{index}]")))
+        match seed.deserialize(Source(item)) {
+            Ok(read) => Ok(Some(read)),
+            Err(error) => Err(error.below(&format!("[{index}]"))),
+        }
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -240,7 +289,7 @@ impl<'de> VariantAccess<'de> for Variant<'de> {
 
     fn tuple_variant<V: Visitor<'de>>(self, _len: usize, visitor: V) -> Result<V::Value, DecodeError> {
         let content = self.content.ok_or_else(|| DecodeError::invalid_type(Unexpected::UnitVariant, &"a list"))?;
-        content.deserialize_any(visitor).map_err(|error| error.below(self.name))
+        content.deserialize_seq(visitor).map_err(|error| error.below(self.name))
     }
 
     fn struct_variant<V: Visitor<'de>>(
@@ -249,7 +298,7 @@ impl<'de> VariantAccess<'de> for Variant<'de> {
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
         let content = self.content.ok_or_else(|| DecodeError::invalid_type(Unexpected::UnitVariant, &"an object"))?;
-        content.deserialize_any(visitor).map_err(|error| error.below(self.name))
+        content.deserialize_map(visitor).map_err(|error| error.below(self.name))
     }
 }
 
@@ -292,6 +341,18 @@ mod tests {
         assert_eq!(drawing, serde_json::from_value(value.clone()).unwrap());
         assert_eq!(read::<Value>(&value).unwrap(), value);
         assert_eq!(read::<Drawing>(&json!({"title": null, "shapes": []})).unwrap().title, None);
+    }
+
+    #[test]
+    fn nothing_is_made_from_a_value_of_another_kind() {
+        assert_eq!(error(&json!(["a", []])), "invalid type: sequence, expected struct Drawing");
+        assert_eq!(
+            error(&json!({"shapes": [{"Box": [3]}]})),
+            "shapes[0].Box: invalid type: sequence, expected struct variant Shape::Box"
+        );
+        assert_eq!(error(&json!({"title": -3})), "title: invalid type: integer `-3`, expected a string");
+        assert_eq!(error(&json!({"shapes": 1.5})), "shapes: invalid type: floating point `1.5`, expected a sequence");
+        assert_eq!(error(&json!({"shapes": {}})), "shapes: invalid type: map, expected a sequence");
     }
 
     #[test]
