@@ -35,7 +35,7 @@ pub mod vm;
 pub mod vmi;
 mod wire;
 
-pub use decode::{DecodeError, FromJson, decode, decode_json};
+pub use decode::{DecodeError, FromJson, ToJson, decode, decode_json};
 pub use kubevirt::KubeVirt;
 pub use migration::VirtualMachineInstanceMigration;
 pub use migrationpolicy::MigrationPolicy;

@@ -1,9 +1,9 @@
 //! Fields that nothing implements yet. They are refused before anything else, so that a guest never runs without what its owner
 //! asked for.
 
-use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::names::annotations;
 use ferrovirt_api::vmi::{AccessCredential, Architecture, Devices, DomainSpec, Interface, MemLockRequirement};
+use ferrovirt_api::{ToJson, VirtualMachineInstance};
 
 use serde_json::Value;
 
@@ -34,7 +34,7 @@ pub(crate) fn refuse(vmi: &VirtualMachineInstance) -> Outcome {
     }
     domain(&spec.domain)?;
     devices(&spec.domain.devices)?;
-    if let Ok(fields) = serde_json::to_value(&spec.domain) {
+    if let Ok(fields) = spec.domain.to_json() {
         unprintable(&fields, "spec.domain")?;
     }
     if let Some(ignition) = vmi.metadata.annotations.as_ref().and_then(|all| all.get(annotations::IGNITION_DATA)) {

@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer, Error as _};
 use serde::ser::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::json::FromJson;
+use crate::json::{DecodeError, FromJson};
 
 /// A kind that is written by code which this crate has compiled.
 pub trait Writable {
@@ -43,6 +43,12 @@ impl<'de, K: FromJson> Deserialize<'de> for Foreign<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;
         K::from_json(&value).map(Self).map_err(D::Error::custom)
+    }
+}
+
+impl<K: FromJson> FromJson for Foreign<K> {
+    fn from_json(value: &Value) -> Result<Self, DecodeError> {
+        K::from_json(value).map(Self)
     }
 }
 

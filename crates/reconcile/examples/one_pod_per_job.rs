@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ferrovirt_kubernetes::json;
 use ferrovirt_reconcile::{
     Act, Cache, Controller, Expectations, Failure, Index, ObjectKey, Plan, Queue, Runner, Watches,
     controller::standard, expectations::DEFAULT_TIMEOUT,
@@ -125,7 +126,7 @@ pub async fn run(client: Client, stop: CancellationToken) -> Result<(), Box<dyn 
     });
 
     let mut watches = Watches::new();
-    watches.add(Api::all(client.clone()), watcher::Config::default(), &jobs)?;
+    watches.add_read(Api::all(client.clone()), watcher::Config::default(), &jobs, json::read)?;
     watches.add(Api::all(client.clone()), watcher::Config::default(), &pods)?;
     let synced = watches.synced();
 

@@ -18,7 +18,7 @@ use ferrovirt_reconcile::watch::DuplicateWatch;
 use ferrovirt_reconcile::{Cache, Index, ObjectKey, Watches};
 use k8s_openapi::api::core::v1::{Container, NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kube::runtime::watcher::{self, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client};
 use tokio::sync::watch;
 
@@ -171,8 +171,11 @@ impl Caches {
         });
         // The sender lives as long as the cache; the watcher itself bears with a kind that goes again.
         if served.wait_for(|served| *served).await.is_ok() {
-            let all = watcher(Api::<DataVolume>::all(client.clone()), watcher::Config::default());
-            self.data_volumes.run("datavolumes.cdi.kubevirt.io", all).await;
+            let mut watches = Watches::new();
+            let api = Api::<DataVolume>::all(client.clone());
+            if watches.add(api, watcher::Config::default(), &self.data_volumes).is_ok() {
+                watches.run().await;
+            }
         }
         std::future::pending::<()>().await;
     }

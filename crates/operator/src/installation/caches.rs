@@ -52,7 +52,7 @@ impl Caches {
         watches.add(Api::all(client.clone()), all(), &self.nodes)?;
         watches.add(Api::all(client.clone()), all(), &self.requests)?;
         for (kind, cache) in &self.managed {
-            watches.add(self.api(client, kind), ours.clone(), cache)?;
+            watches.add_read(self.api(client, kind), ours.clone(), cache, ferrovirt_kubernetes::json::read)?;
         }
         Ok(watches)
     }

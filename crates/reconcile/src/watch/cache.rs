@@ -2,16 +2,19 @@
 
 use std::{borrow::Borrow, hash::Hash, sync::Arc, time::Duration};
 
-use futures::{Stream, StreamExt};
+use ferrovirt_kubernetes::json::DecodeError;
+use futures::StreamExt;
 use kube::{
-    Resource,
-    runtime::watcher::{self, Event},
+    Api, Resource,
+    runtime::watcher::{self, Event, watcher},
 };
 use parking_lot::{Mutex, RwLock};
+use serde_json::Value;
 use tokio::sync::watch;
-use tracing::{debug, warn};
 
 use super::{
+    document::Document,
+    follow::{Sink, follow},
     index::{Index, Reindex},
     store::{Change, Store},
 };
@@ -190,7 +193,7 @@ impl<K: Resource + Send + Sync + 'static> Cache<K> {
         });
     }
 
-    /// Takes in one event by hand: what [`run`](Self::run) does for each, and what tests and simulations call.
+    /// Takes in one event by hand: what a watch does for each, and what tests and simulations call.
     pub fn handle(&self, event: Event<K>) {
         let event = event.modify(|object| {
             object.meta_mut().managed_fields = None;
@@ -213,32 +216,38 @@ impl<K: Resource + Send + Sync + 'static> Cache<K> {
         }
     }
 
-    /// Takes in a watch until it ends, which [`watcher`](kube::runtime::watcher()) never does: errors are logged and retried
-    /// after a pause. `what` names the watch in the log.
-    pub async fn run(&self, what: &str, events: impl Stream<Item = watcher::Result<Event<K>>> + Send) {
-        let mut events = std::pin::pin!(events);
-        let mut failures = 0;
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(event) => {
-                    // The start of a listing proves nothing yet: a server that refuses to list lets every attempt begin.
-                    if !matches!(event, Event::Init) {
-                        failures = 0;
-                    }
-                    self.handle(event);
-                }
-                Err(error) => {
-                    failures += 1;
-                    let pause = self.shared.backoff.delay(what, failures);
-                    if failures == 1 {
-                        debug!(what, %error, ?pause, "watch interrupted");
-                    } else {
-                        warn!(what, %error, ?pause, failures, "watch keeps failing");
-                    }
-                    tokio::time::sleep(pause).await;
-                }
-            }
-        }
+    /// Takes in a watch of everything that `api` and `config` select; does not end. `what` names the watch in the log.
+    pub(super) async fn watch(&self, what: &str, api: Api<K>, config: watcher::Config, read: Read<K>) {
+        let api = Document::api(api);
+        let filled = Filled { cache: self.clone(), read };
+        follow(what, &filled, || watcher(api.clone(), config.clone()).boxed()).await;
+    }
+}
+
+/// How an object is read from the JSON of it.
+pub(super) type Read<K> = fn(&Value) -> Result<K, DecodeError>;
+
+/// A cache with the way to read its objects.
+pub(super) struct Filled<K> {
+    pub(super) cache: Cache<K>,
+    pub(super) read: Read<K>,
+}
+
+impl<K: Resource + Send + Sync + 'static> Sink for Filled<K> {
+    fn take(&self, event: Event<Document>) -> Result<(), DecodeError> {
+        let read = |document: Document| (self.read)(&document.value);
+        self.cache.handle(match event {
+            Event::Apply(document) => Event::Apply(read(document)?),
+            Event::Delete(document) => Event::Delete(read(document)?),
+            Event::Init => Event::Init,
+            Event::InitApply(document) => Event::InitApply(read(document)?),
+            Event::InitDone => Event::InitDone,
+        });
+        Ok(())
+    }
+
+    fn backoff(&self) -> &Backoff {
+        &self.cache.shared.backoff
     }
 }
 

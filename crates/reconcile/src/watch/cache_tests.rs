@@ -1,10 +1,13 @@
 //! The cache against a plain scan, and what its subscribers hear.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ferrovirt_kubernetes::json::FromJson;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::core::{ApiResource, DynamicObject, ObjectMeta};
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::*;
 
@@ -149,10 +152,39 @@ async fn a_failing_watch_pauses_longer_each_time_and_recovers() {
             _ => None,
         })
     });
-    cache.run("pods", events).await;
+    let events = Mutex::new(Some(events.boxed()));
+    follow("pods", &filled(&cache), || events.lock().take().unwrap()).await;
     assert!(cache.is_synced());
     // Two pauses of 1 s and 2 s, each shortened by at most a quarter, on the paused clock.
     assert!((2250..=3000).contains(&start.elapsed().as_millis()));
+}
+
+fn filled(cache: &Cache<Pod>) -> Filled<Pod> {
+    Filled { cache: cache.clone(), read: FromJson::from_json }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_cannot_be_read_is_not_taken_for_deleted() {
+    let (cache, _) = cache();
+    cache.handle(Event::Init);
+    cache.handle(Event::InitApply(pod("a", "1", 1, "n1")));
+    let document = |value: Value| serde_json::from_value::<Document>(value).unwrap();
+    let metadata = json!({"namespace": "shop", "name": "a", "uid": "1", "resourceVersion": "9"});
+    let good = json!({"metadata": metadata, "spec": {"nodeName": "n2", "containers": []}});
+    let bad = json!({"metadata": metadata, "spec": "nonsense"});
+    let listing =
+        |value: &Value| vec![Ok(Event::Init), Ok(Event::InitApply(document(value.clone()))), Ok(Event::InitDone)];
+    // Each attempt is a listing; the third one can be read.
+    let opened = AtomicUsize::new(0);
+    follow("pods", &filled(&cache), || {
+        let attempt = opened.fetch_add(1, Ordering::Relaxed);
+        assert!(!cache.is_synced(), "attempt {attempt}");
+        futures::stream::iter(listing(if attempt < 2 { &bad } else { &good })).boxed()
+    })
+    .await;
+    assert_eq!(opened.into_inner(), 3);
+    assert!(cache.is_synced());
+    assert_eq!(cache.get("shop", "a").unwrap().spec.as_ref().unwrap().node_name.as_deref(), Some("n2"));
 }
 
 #[test]

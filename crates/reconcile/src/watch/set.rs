@@ -1,19 +1,16 @@
 //! [`Watches`]: all watches of a process, run and awaited together.
 
-use std::{collections::BTreeSet, fmt::Debug};
+use std::collections::BTreeSet;
 
+use ferrovirt_kubernetes::json::FromJson;
 use futures::{
     FutureExt, StreamExt,
     future::{BoxFuture, join_all},
     stream::FuturesUnordered,
 };
-use kube::{
-    Api, Resource,
-    runtime::watcher::{self, watcher},
-};
-use serde::de::DeserializeOwned;
+use kube::{Api, Resource, runtime::watcher};
 
-use super::Cache;
+use super::{Cache, cache::Read};
 
 /// The same objects would be watched twice by one process.
 #[derive(Debug, thiserror::Error)]
@@ -35,15 +32,28 @@ impl Watches {
     }
 
     /// Lets a watch of everything that `api` and `config` select fill `cache`.
-    ///
-    /// With an `Api<PartialObjectMeta<K>>` the server sends metadata only: labels, owners and versions without the rest.
     pub fn add<K>(&mut self, api: Api<K>, config: watcher::Config, cache: &Cache<K>) -> Result<(), DuplicateWatch>
     where
-        K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+        K: Resource + FromJson + Send + Sync + 'static,
+    {
+        self.add_read(api, config, cache, K::from_json)
+    }
+
+    /// The same for a kind that has no code of its own for reading whole objects: `json::read` is compiled for it where
+    /// this is called.
+    pub fn add_read<K>(
+        &mut self,
+        api: Api<K>,
+        config: watcher::Config,
+        cache: &Cache<K>,
+        read: Read<K>,
+    ) -> Result<(), DuplicateWatch>
+    where
+        K: Resource + Send + Sync + 'static,
     {
         let what = self.claim(api.resource_url(), &config)?;
         let (running, synced) = (cache.clone(), cache.clone());
-        self.running.push(async move { running.run(&what, watcher(api, config)).await }.boxed());
+        self.running.push(async move { running.watch(&what, api, config, read).await }.boxed());
         self.synced.push(async move { synced.synced().await }.boxed());
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use ferrovirt_kubernetes::json;
 use ferrovirt_reconcile::{Cache, Watches};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
@@ -64,6 +65,6 @@ async fn a_kind_is_watched_once() {
     assert_eq!(again.to_string(), "/api/v1/configmaps is already watched by this process: share its cache");
     // The same kind as metadata would be the second watch of the same objects.
     let partial = Cache::<PartialObjectMeta<ConfigMap>>::builder().build();
-    watches.add(Api::all(api.client()), watcher::Config::default(), &partial).unwrap_err();
+    watches.add_read(Api::all(api.client()), watcher::Config::default(), &partial, json::read).unwrap_err();
     watches.add(Api::all(api.client()), watcher::Config::default().labels("a=b"), &cache).unwrap();
 }

@@ -1,12 +1,12 @@
 //! Admission of guests: defaults when one is created, causes when one is wrong, a status that only components write, and agents that
 //! write about their own node's guests only.
 
-use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::defaults::default_vmi;
 use ferrovirt_api::gates;
 use ferrovirt_api::names::labels;
 use ferrovirt_api::validation;
 use ferrovirt_api::vmi::VirtualMachineInstanceSpec;
+use ferrovirt_api::{VirtualMachineInstance, decode};
 use kube::core::ObjectMeta;
 use serde_json::Value;
 
@@ -118,13 +118,13 @@ fn may_write(node: &str, old: &Value, new: &Value) -> Result<(), &'static str> {
 /// What the guest's owner wants. Pods of later moves are made from it, with whatever Secrets it names. As a type, since a value may be
 /// written in several ways.
 fn spec(object: &Value) -> Option<VirtualMachineInstanceSpec> {
-    serde_json::from_value(object["spec"].clone()).ok()
+    decode(&object["spec"]).ok()
 }
 
 /// What the target's handler leaves alone: everything that a writer can choose, but for the record of the move. As types, since a value
 /// may be written in several ways.
 fn apart_from_the_move(object: &Value) -> Option<VirtualMachineInstance> {
-    let mut guest: VirtualMachineInstance = serde_json::from_value(object.clone()).ok()?;
+    let mut guest: VirtualMachineInstance = decode(object).ok()?;
     guest.status.get_or_insert_default().migration_state = None;
     let (labels, annotations) = (guest.metadata.labels.take(), guest.metadata.annotations.take());
     guest.metadata = ObjectMeta {

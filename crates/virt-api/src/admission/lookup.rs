@@ -1,5 +1,6 @@
 //! The other objects that a judgement needs, read from whichever cluster this is.
 
+use ferrovirt_api::decode;
 use ferrovirt_apiserver::status::ApiResult;
 use serde_json::Value;
 
@@ -13,10 +14,10 @@ pub(crate) async fn look_up(cluster: &dyn Cluster, needs: Needs<'_>) -> ApiResul
         Needs::Nothing => {}
         Needs::Guest { namespace, name } => {
             let guest = cluster.get(Object { kind: Kind::Guest, namespace, name }).await?;
-            others.guest = guest.and_then(|guest| serde_json::from_value(guest).ok());
+            others.guest = guest.and_then(|guest| decode(&guest).ok());
             let migrations = cluster.list(Kind::Migration, namespace, "").await?;
             let of_guest = migrations.into_iter().filter(|migration| migration["spec"]["vmiName"] == name);
-            others.migrations = of_guest.filter_map(|migration| serde_json::from_value(migration).ok()).collect();
+            others.migrations = of_guest.filter_map(|migration| decode(&migration).ok()).collect();
         }
         Needs::Installations => {
             let installations = cluster.list(Kind::Configuration, "", "").await?;

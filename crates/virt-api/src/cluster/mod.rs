@@ -7,9 +7,9 @@ mod kubernetes;
 
 use std::sync::Arc;
 
-use ferrovirt_api::KubeVirt;
 use ferrovirt_api::kubevirt::Configuration;
 use ferrovirt_api::names::groups;
+use ferrovirt_api::{KubeVirt, decode};
 use ferrovirt_apiserver::auth::{Attributes, Decision, UserInfo};
 use ferrovirt_apiserver::server::Server;
 use ferrovirt_apiserver::status::{ApiError, ApiResult};
@@ -177,7 +177,7 @@ pub(crate) fn configuration(server: &Arc<Server>) -> Configuration {
 }
 
 fn oldest(objects: Vec<Value>) -> Configuration {
-    let objects = objects.into_iter().filter_map(|value| serde_json::from_value::<KubeVirt>(value).ok());
+    let objects = objects.into_iter().filter_map(|value| decode::<KubeVirt>(&value).ok());
     let oldest = objects.min_by(|a, b| a.metadata.creation_timestamp.cmp(&b.metadata.creation_timestamp));
     oldest.and_then(|kubevirt| kubevirt.spec.configuration).unwrap_or_default()
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ferrovirt_api::migration::VirtualMachineInstanceMigrationStatus as Status;
 use ferrovirt_api::names::{finalizers, labels, reasons};
-use ferrovirt_api::vmi::{MigrationState, VirtualMachineInstancePhase as GuestPhase};
-use ferrovirt_api::{VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
+use ferrovirt_api::vmi::VirtualMachineInstancePhase as GuestPhase;
+use ferrovirt_api::{ToJson, VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
 use ferrovirt_kubernetes::Pod;
 use ferrovirt_pods::target_pod_name;
 use ferrovirt_reconcile::controller::{Category, standard};
@@ -13,7 +13,6 @@ use ferrovirt_reconcile::events::reference;
 use ferrovirt_reconcile::{Act, Failure, Note, ObjectKey};
 use kube::Api;
 use kube::api::DeleteParams;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::hand_off::HandOff;
@@ -240,7 +239,7 @@ async fn confirm_no_target(controller: &MigrationController, key: &ObjectKey, po
 /// The merge patch that replaces the guest's account of an older move by that of this one.
 fn hand_off_changes(record: &HandOff) -> Result<Value, Failure> {
     let status = record.vmi.status.clone().unwrap_or_default();
-    let old = json!({"state": to_json::<Option<MigrationState>>(&status.migration_state)?, "pods": status.active_pods});
+    let old = json!({"state": status.migration_state.as_ref().map(to_json).transpose()?, "pods": status.active_pods});
     let new = json!({"state": to_json(&record.state)?, "pods": record.active_pods});
     let difference = difference(&old, &new).unwrap_or_default();
     let mut changes = json!({
@@ -253,8 +252,8 @@ fn hand_off_changes(record: &HandOff) -> Result<Value, Failure> {
     Ok(changes)
 }
 
-fn to_json<T: Serialize>(value: &T) -> Result<Value, Failure> {
-    let rendered = serde_json::to_value(value);
+fn to_json(value: &impl ToJson) -> Result<Value, Failure> {
+    let rendered = value.to_json();
     rendered.map_err(|error| Failure::new(Category::Internal, "write a move's record as JSON", error))
 }
 
@@ -270,6 +269,8 @@ pub(super) async fn write(controller: &MigrationController, view: &View, status:
 
 #[cfg(test)]
 mod tests {
+    use ferrovirt_api::vmi::MigrationState;
+
     use super::*;
 
     #[test]

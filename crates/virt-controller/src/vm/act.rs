@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ferrovirt_api::names::{finalizers, reasons};
 use ferrovirt_api::vm::{DataVolume, VirtualMachineStatus};
-use ferrovirt_api::{VirtualMachine, VirtualMachineInstance};
+use ferrovirt_api::{ToJson, VirtualMachine, VirtualMachineInstance};
 use ferrovirt_kubernetes::ControllerRevision;
 use ferrovirt_reconcile::controller::{Category, standard};
 use ferrovirt_reconcile::events::reference;
@@ -237,6 +237,5 @@ pub(super) async fn write(
 }
 
 fn render(status: &VirtualMachineStatus) -> Result<Value, Failure> {
-    serde_json::to_value(status)
-        .map_err(|error| Failure::new(Category::Internal, "write a machine's status as JSON", error))
+    (status.to_json()).map_err(|error| Failure::new(Category::Internal, "write a machine's status as JSON", error))
 }

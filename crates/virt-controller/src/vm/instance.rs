@@ -7,7 +7,7 @@ use ferrovirt_api::names::{annotations, finalizers};
 use ferrovirt_api::values::FirmwareUuid;
 use ferrovirt_api::vm::StateChangeRequest;
 use ferrovirt_api::vmi::{StartStrategy, VirtualMachineInstanceStatus};
-use ferrovirt_api::{VirtualMachine, VirtualMachineInstance};
+use ferrovirt_api::{ToJson, VirtualMachine, VirtualMachineInstance};
 use ferrovirt_kubernetes::{ControllerRevision, Foreign};
 use ferrovirt_reconcile::controller::{Category, Failure};
 use k8s_openapi::Resource;
@@ -78,7 +78,7 @@ fn revision_prefix(machine_uid: &str) -> String {
 
 /// What the machine is now.
 pub(super) fn revision(machine: &Machine) -> Result<ControllerRevision, Failure> {
-    let spec = serde_json::to_value(&machine.vm.spec)
+    let spec = (machine.vm.spec.to_json())
         .map_err(|error| Failure::new(Category::Internal, "write a machine as JSON", error))?;
     Ok(Foreign(v1::ControllerRevision {
         metadata: ObjectMeta {

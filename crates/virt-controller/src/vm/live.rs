@@ -4,10 +4,10 @@
 //! uses them at its next move; with `vmRolloutStrategy: Stage`, and for everything else, the machine says `RestartRequired` and names
 //! the fields. While a restart is required nothing is handed on, so that a guest is never a mixture that nobody has asked for.
 
-use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::names::annotations;
 use ferrovirt_api::vm::VirtualMachineSpec;
 use ferrovirt_api::vmi::VirtualMachineInstanceSpec;
+use ferrovirt_api::{ToJson, VirtualMachineInstance, decode};
 use serde_json::{Value, json};
 
 use super::observe::Machine;
@@ -76,7 +76,7 @@ pub(super) fn generation_of(vmi: &VirtualMachineInstance) -> Option<i64> {
 fn started_from(machine: &Machine, vmi: &VirtualMachineInstance) -> Option<VirtualMachineSpec> {
     let name = vmi.status.as_ref()?.virtual_machine_revision_name.as_deref()?;
     let revision = machine.revisions.iter().find(|revision| revision.metadata.name.as_deref() == Some(name))?;
-    serde_json::from_value(revision.data.as_ref()?.0.get("spec")?.clone()).ok()
+    decode(revision.data.as_ref()?.0.get("spec")?).ok()
 }
 
 fn placement_patch(old: &VirtualMachineInstanceSpec, new: &VirtualMachineInstanceSpec) -> Option<Value> {
@@ -89,7 +89,7 @@ fn changed_fields(old: &VirtualMachineInstanceSpec, new: &VirtualMachineInstance
     if old == new {
         return Vec::new();
     }
-    let json = |spec: &VirtualMachineInstanceSpec| serde_json::to_value(spec).unwrap_or_default();
+    let json = |spec: &VirtualMachineInstanceSpec| spec.to_json().unwrap_or_default();
     let mut fields = Vec::new();
     collect("spec.template.spec", &json(old), &json(new), &mut fields);
     fields

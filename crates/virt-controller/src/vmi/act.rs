@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::names::{conditions, labels, reasons};
+use ferrovirt_api::{ToJson, VirtualMachineInstance};
 use ferrovirt_kubernetes::Pod;
 use ferrovirt_reconcile::controller::{Category, standard};
 use ferrovirt_reconcile::events::reference;
@@ -166,7 +166,7 @@ pub(super) fn changes(old: &Record, new: &Record) -> Result<Value, Failure> {
         changes["metadata"]["labels"] = json!({ labels::NODE_NAME: new.node_label });
     }
     let render = |record: &Record| {
-        let status = serde_json::to_value(&record.status);
+        let status = record.status.to_json();
         status.map_err(|error| Failure::new(Category::Internal, "write a guest's status as JSON", error))
     };
     if let Some(status) = difference(&render(old)?, &render(new)?) {
