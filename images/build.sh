@@ -20,7 +20,7 @@ registry=${REGISTRY:-ferrovirt.io}
 version=${VERSION:-$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)}
 target=x86_64-unknown-linux-musl
 # Every node downloads the control plane.
-largest_control_plane=$((25 * 1000 * 1000))
+largest_control_plane=$((20 * 1000 * 1000))
 
 say() { echo "images: $*"; }
 [ "$(uname -m)" = x86_64 ] || { say "the images are for x86_64, and this machine is $(uname -m)" >&2; exit 1; }
