@@ -57,7 +57,7 @@ test-kubernetes: ## An installation on a real Kubernetes with two nodes, with gu
 	@scripts/test.sh kubernetes
 
 test-all: ## Everything: all tests with 20 moments of each fault, all of test-kubernetes, and fuzzing; hours
-	@FERROVIRT_FAULT_MOMENTS=20 scripts/test.sh all
+	@FERROVIRT_FAULT_MOMENTS=20 SIMULATION_PART=0/1 scripts/test.sh all
 	@FERROVIRT_FAULT_MOMENTS=20 scripts/test.sh kubernetes
 	@$(MAKE) fuzz
 

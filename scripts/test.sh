@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the tests and cleans up after them, also when they fail or are interrupted:
-#   test.sh            everything but the last
+#   test.sh            everything but the last, with a quarter of the simulated clusters (all with SIMULATION_PART=0/1)
 #   test.sh rust       the Rust tests of the workspace
 #   test.sh seeds      of these, only the thousands of simulated clusters
 #   test.sh suites     everything but the Rust tests and the last
@@ -9,7 +9,8 @@
 #   test.sh guests     real guests and machines on the local cluster, ours and KubeVirt's virtctl, and kill -9 of everything around them
 #   test.sh moves      live migration on a local cluster with two nodes, and kill -9 and cut links in its middle
 #   test.sh kubernetes an installation on a real Kubernetes with two nodes: guests, machines, moves, kill -9, removal (needs root)
-#   test.sh kubernetes K/N  of that the installation, an update and the removal, and part K of N of the cases: 0/4, 1/4, 2/4, 3/4
+#   test.sh kubernetes part  of that the installation, an update and the removal, and a quarter of the cases; 0/4 to 3/4 say which
+# Which quarter it is, the commit's hash says: a few commits cover all.
 # A phase that fails does not keep the later ones from running. Ends with a line per phase; fails when any phase failed.
 # A black-box case that passes only when it is run again is listed as unsteady at the end; more than three of them fail the run. They are
 # counted in the file that FERROVIRT_UNSTEADY names, so that several runs can be judged together.
@@ -135,6 +136,7 @@ rust_tests() {
     cargo test --locked --workspace --no-fail-fast
   fi
 }
+of_commit() { echo $((16#$({ git rev-parse --short=7 HEAD || echo 0; } 2>/dev/null) % 4))/4; }
 # What plays a number of seeds is called so.
 seeds() { cargo test --locked --workspace --no-fail-fast --test moves --test simulation many_; }
 with_few_seeds() { SIMULATION_SEEDS=${SIMULATION_SEEDS:-20} "$@"; }
@@ -235,7 +237,8 @@ on_kubernetes() {
 }
 
 what=${1:-all} part=${2:-}
-case $what in all | rust | seeds | suites | api | kubectl | guests | moves | kubernetes) ;; *) sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
+[ "$part" != part ] || part=$(of_commit)
+case $what in all | rust | seeds | suites | api | kubectl | guests | moves | kubernetes) ;; *) sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
 phase "install what is missing" scripts/setup.sh test || exit 1
 case $what in all | rust)
   # The node's tests look inside pods with it.
@@ -248,7 +251,7 @@ case $what in
   all)
     phase "Rust tests" with_few_seeds rust_tests
     # The suites wait for guests most of the time: what only computes gets the processors meanwhile.
-    beside "simulated clusters" scripts/test.sh seeds
+    beside "simulated clusters" env SIMULATION_PART="${SIMULATION_PART-$(of_commit)}" scripts/test.sh seeds
     ;;
 esac
 case $what in seeds) phase "simulated clusters" seeds ;; esac
