@@ -18,8 +18,10 @@ beside() { # beside NAME COMMAND…: its output comes at the end
 collect() { # collect FUNCTION: waits for all of them, and calls FUNCTION NAME STATUS SECONDS LOG for each
   local name status seconds
   for name in "${besides[@]}"; do
+    # One that was killed has left no status.
+    status= seconds=
     wait "$(cat "$work/$name.group")"
-    read -r status seconds <"$work/$name.status"
+    read -r status seconds 2>/dev/null <"$work/$name.status"
     "$1" "$name" "${status:-1}" "${seconds:-0}" "$work/$name.log"
   done
   besides=()
