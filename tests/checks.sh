@@ -42,7 +42,7 @@ spec:
     memory: {guest: 128Mi}
     firmware:
       kernelBoot:
-        kernelArgs: console=ttyS0 quiet no_timer_check
+        kernelArgs: console=ttyS0 quiet no_timer_check cryptomgr.notests
         container: {image: "ferrovirt.io/guest-kernel:test", kernelPath: /boot/vmlinuz, initrdPath: /boot/initrd, imagePullPolicy: Never}
     devices:
       disks: [{name: seed, disk: {bus: virtio}}]
