@@ -50,15 +50,15 @@ test-kubectl: ## Only kubectl's commands, on our server and on a real kube-apise
 test-guests: ## Only real guests and machines on the local cluster, with ours and KubeVirt's virtctl, and kill -9 of everything around them
 	@scripts/test.sh guests
 
-test-moves: ## Only live migration between two nodes, with kill -9 and cut links in its middle (FERROVIRT_FAULT_MOMENTS=20: all of it)
+test-moves: ## Only live migration between two nodes, with kill -9 and cut links in its middle (FERROVIRT_FAULT_MOMENTS=20 FERROVIRT_MOVES=10: all of it)
 	@scripts/test.sh moves
 
 test-kubernetes: ## An installation on a real Kubernetes with two nodes, with guests, moves, kill -9 of kubelets, and its removal (needs root)
 	@scripts/test.sh kubernetes
 
 test-all: ## Everything: all tests with 20 moments of each fault, all of test-kubernetes, and fuzzing; hours
-	@FERROVIRT_FAULT_MOMENTS=20 SIMULATION_PART=0/1 scripts/test.sh all
-	@FERROVIRT_FAULT_MOMENTS=20 scripts/test.sh kubernetes
+	@FERROVIRT_FAULT_MOMENTS=20 FERROVIRT_MOVES=10 SIMULATION_PART=0/1 scripts/test.sh all
+	@FERROVIRT_FAULT_MOMENTS=20 FERROVIRT_MOVES=10 scripts/test.sh kubernetes
 	@$(MAKE) fuzz
 
 reference-up: ## Build and start a real etcd, kube-apiserver and controller manager on loopback

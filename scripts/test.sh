@@ -151,10 +151,12 @@ vm_suite() { # vm_suite VIRTCTL [ARGUMENT…]
   shift
   "$target/vm-suite" --kubeconfig "$kubeconfig" --kubectl "$bin/kubectl" --virtctl "$virtctl" "$@"
 }
+# FERROVIRT_MOVES=10 and FERROVIRT_FAULT_MOMENTS=20 are the whole of it.
+moves_there_and_back=4
 migration_suite() {
-  "$target/migration-suite" --kubeconfig "$kubeconfig" --kubectl "$bin/kubectl" --virtctl "$target/virtctl" --patience 600 "$@"
+  "$target/migration-suite" --kubeconfig "$kubeconfig" --kubectl "$bin/kubectl" --virtctl "$target/virtctl" --patience 600 \
+    --moves "${FERROVIRT_MOVES:-$moves_there_and_back}" "$@"
 }
-# FERROVIRT_FAULT_MOMENTS=20 is the whole of it.
 move_faults() { "$target/fault-suite" --state "$1" --moments "${FERROVIRT_FAULT_MOMENTS:-$2}"; } # move_faults STATE MOMENTS
 faults() { twice tests/faults/run.sh "$target/ferrovirt" "$work/cluster" "$bin/kubectl"; }
 foreign_client() { twice tests/foreign/run.sh "$target/ferrovirt"; }
@@ -209,6 +211,7 @@ installation() { tests/kubernetes/installation.sh "$1" "$kubernetes_state" "$tar
 
 kubernetes() {
   kubeconfig=$kubernetes_state/admin.kubeconfig
+  [ -n "$part" ] || moves_there_and_back=10
   phase "build the programs" build || return
   phase "build the images" kubernetes_images || return
   if phase "start Kubernetes" in_kubernetes up && phase "import the images" in_kubernetes import "$work"/images/*.tar; then

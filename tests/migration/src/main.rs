@@ -32,6 +32,9 @@ struct Command {
     /// The kubectl that is used.
     #[arg(long, default_value = "kubectl")]
     kubectl: PathBuf,
+    /// How often a guest moves in cases of many moves.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    moves: u32,
 }
 
 #[tokio::main]
@@ -41,6 +44,7 @@ async fn main() -> Result<ExitCode> {
         virtctl: Program::new(&command.virtctl, &command.suite.kubeconfig, &scene.namespace),
         kubectl: Program::new(&command.kubectl, &command.suite.kubeconfig, &scene.namespace),
         scene,
+        moves: command.moves,
     })
     .await
 }

@@ -18,6 +18,8 @@ pub(crate) struct Stage {
     pub(crate) scene: Scene,
     pub(crate) kubectl: Program,
     pub(crate) virtctl: Program,
+    /// How often a guest moves in cases of many moves.
+    pub(crate) moves: u32,
 }
 
 impl Stage {

@@ -9,14 +9,11 @@ use serde_json::{Value, json};
 
 use crate::stage::Stage;
 
-/// There and back, five times.
-const MOVES: u32 = 10;
-
-/// Moves the guest many times; after each it has to count and write on.
+/// Moves the guest there and back as often as was asked for; after each move it has to count and write on.
 async fn there_and_back(stage: &Stage, guest: &Guest) -> Result<Count> {
     let listener = Listener::new(guest);
     let mut count = guest.count().await?;
-    for number in 1..=MOVES {
+    for number in 1..=stage.moves {
         guest.moved().await.map_err(|error| error.context(format!("move {number}")))?;
         count = guest.goes_on(count).await.map_err(|error| error.context(format!("after move {number}")))?;
     }
