@@ -89,7 +89,7 @@ pub struct VirtualMachineInstanceMigrationStatus {
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub phase_transition_timestamps: Vec<MigrationPhaseTransitionTimestamp>,
     /// The guest's own account of the move, kept at the end.
-    pub migration_state: Option<MigrationState>,
+    pub migration_state: Option<Box<MigrationState>>,
     /// Addresses at which a source can reach this cluster.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "is_default")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]

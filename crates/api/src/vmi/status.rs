@@ -38,7 +38,7 @@ pub struct VirtualMachineInstanceStatus {
     #[serde(rename = "guestOSInfo")]
     pub guest_os_info: Option<GuestOsInfo>,
     /// The last or current move to another node.
-    pub migration_state: Option<MigrationState>,
+    pub migration_state: Option<Box<MigrationState>>,
     /// Whether a move copies disks too.
     pub migration_method: Option<MigrationMethod>,
     /// How a move is carried.

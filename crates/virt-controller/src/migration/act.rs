@@ -239,7 +239,7 @@ async fn confirm_no_target(controller: &MigrationController, key: &ObjectKey, po
 /// The merge patch that replaces the guest's account of an older move by that of this one.
 fn hand_off_changes(record: &HandOff) -> Result<Value, Failure> {
     let status = record.vmi.status.clone().unwrap_or_default();
-    let old = json!({"state": status.migration_state.as_ref().map(to_json).transpose()?, "pods": status.active_pods});
+    let old = json!({"state": status.migration_state.as_deref().map(to_json).transpose()?, "pods": status.active_pods});
     let new = json!({"state": to_json(&record.state)?, "pods": record.active_pods});
     let difference = difference(&old, &new).unwrap_or_default();
     let mut changes = json!({

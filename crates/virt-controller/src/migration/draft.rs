@@ -51,7 +51,7 @@ impl Draft {
     /// Keeps the guest's account of the move.
     pub(super) fn keep(&mut self, state: Option<&MigrationState>) -> &mut Self {
         if let Some(state) = state {
-            self.status.migration_state = Some(state.clone());
+            self.status.migration_state = Some(Box::new(state.clone()));
         }
         self
     }
