@@ -29,7 +29,11 @@ macro_rules! case {
 pub(crate) fn all() -> Vec<Case> {
     vec![
         case!("moves/status", moves::status, "A move leaves nothing unsaid in the objects of guest and migration."),
-        case!("moves/idle", moves::idle, "A guest counts and writes across many moves there and back; nothing is lost."),
+        case!(
+            "moves/idle",
+            moves::idle,
+            "A guest counts and writes across many moves there and back; nothing is lost."
+        ),
         case!("moves/busy", moves::busy, "The same while it changes its memory all the time."),
         case!(
             "moves/paused",
