@@ -16,6 +16,7 @@
 //! | `placement` | node selector, affinity |
 //! | `support` | what cannot be run yet, refused by its path |
 //! | `target` | what differs in the pod that a guest moves to |
+//! | `seen` | what is read of a launcher pod once there is one |
 //!
 //! Where files are inside of the pod is said in `ferrovirt_launcher_rpc::paths` alone.
 //!
@@ -30,6 +31,7 @@ pub mod names;
 pub mod overhead;
 mod placement;
 mod resources;
+mod seen;
 mod support;
 mod target;
 mod volumes;
@@ -42,14 +44,14 @@ use ferrovirt_api::meta::VolumeMode;
 use ferrovirt_kubernetes::{Foreign, Pod};
 use ferrovirt_launcher_rpc::paths::RUNTIME_USER;
 use k8s_openapi::api::core::v1::{
-    self, ContainerState, LocalObjectReference, PodSecurityContext, PodSpec, ResourceRequirements, SELinuxOptions,
-    SeccompProfile,
+    self, LocalObjectReference, PodSecurityContext, PodSpec, ResourceRequirements, SELinuxOptions, SeccompProfile,
 };
 
 pub use images::image_slots;
 pub use names::{hostname, pod_name, target_pod_name};
 pub use overhead::memory_overhead;
 pub use resources::{guest_memory, vcpus};
+pub use seen::{LauncherPod, has_ended};
 pub use support::Unsupported;
 pub use target::{Move, target_pod};
 pub use volumes::{claims_of, claims_of_volumes};
@@ -152,15 +154,6 @@ fn spec(
         security_context: Some(security_context(config)),
         ..PodSpec::default()
     }
-}
-
-/// Whether a launcher pod's launcher runs no more: it is not started again. Containers that others have added may go on.
-pub fn has_ended(pod: &Pod) -> bool {
-    let Some(status) = &pod.status else { return false };
-    let mut containers = status.container_statuses.iter().flatten();
-    let is_over = |state: &Option<ContainerState>| state.as_ref().is_some_and(|state| state.terminated.is_some());
-    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
-        || containers.any(|container| container.name == COMPUTE && is_over(&container.state))
 }
 
 /// Nothing in the pod is root, and volumes belong to the launcher's group.

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Affinity, PodAffinityTerm, PodAntiAffinity, Pod
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use crate::images::{self, GuestImage};
-use crate::{LauncherConfig, Unsupported, launcher_pod, names, placement};
+use crate::{LauncherConfig, LauncherPod, Unsupported, launcher_pod, names, placement};
 
 /// What "another node" means.
 const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -22,7 +22,7 @@ pub struct Move<'a> {
     /// The move.
     pub migration: &'a VirtualMachineInstanceMigration,
     /// The pod that the guest runs in.
-    pub source: &'a Pod,
+    pub source: &'a LauncherPod,
     /// Labels of the node that the guest runs on.
     pub source_node: &'a BTreeMap<String, String>,
 }
@@ -83,10 +83,8 @@ fn processor_selector(
     let mut keys: Vec<String> =
         on_node(labels::CPU_VENDOR_PREFIX).map(|vendor| format!("{}{vendor}", labels::CPU_VENDOR_PREFIX)).collect();
     if placement::follows_host_model(vmi, config) {
-        let has_moved =
-            movement.source.metadata.labels.as_ref().is_some_and(|all| all.contains_key(labels::MIGRATION_JOB));
-        let selector = movement.source.spec.as_ref().and_then(|spec| spec.node_selector.as_ref());
-        let kept = selector.into_iter().flatten().map(|(key, _)| key).filter(|key| {
+        let has_moved = movement.source.migration_uid().is_some();
+        let kept = movement.source.node_selector.keys().filter(|key| {
             key.starts_with(labels::CPU_MODEL_MIGRATION_PREFIX) || key.starts_with(labels::CPU_FEATURE_PREFIX)
         });
         if has_moved {
@@ -103,7 +101,7 @@ fn processor_selector(
 
 /// A tag may mean another image by now. The source's node says which one it took, in the status of the mount or of the sidecar; an image that
 /// has no digest in a registry (one that was loaded by hand) cannot be named any better than the guest does.
-fn pin_images(pod: &mut Pod, vmi: &VirtualMachineInstance, source: &Pod) {
+fn pin_images(pod: &mut Pod, vmi: &VirtualMachineInstance, source: &LauncherPod) {
     let images = images::of(vmi);
     let taken = taken_images(&images, source);
     let Some(spec) = &mut pod.spec else { return };
@@ -124,7 +122,7 @@ fn pin_images(pod: &mut Pod, vmi: &VirtualMachineInstance, source: &Pod) {
 }
 
 /// The images that the source took, by their names in the pod, whichever way they came into it.
-fn taken_images<'a>(images: &'a [GuestImage<'_>], source: &Pod) -> BTreeMap<&'a str, String> {
+fn taken_images<'a>(images: &'a [GuestImage<'_>], source: &LauncherPod) -> BTreeMap<&'a str, String> {
     let status = source.status.clone().unwrap_or_default();
     let mounts = status.container_statuses.iter().flatten().filter_map(|container| container.volume_mounts.as_ref());
     let mounts = mounts.flatten().filter_map(|mount| {

@@ -309,7 +309,8 @@ fn target(spec: Value, source: &Pod, node: Value, selector: Value) -> Pod {
 
 fn target_with(config: &LauncherConfig, spec: Value, source: &Pod, node: Value, selector: Value) -> Pod {
     let (migration, node) = (movement(selector), serde_json::from_value(node).unwrap());
-    let movement = Move { migration: &migration, source, source_node: &node };
+    let source = source.0.clone().into();
+    let movement = Move { migration: &migration, source: &source, source_node: &node };
     target_pod(&guest(spec), config, &movement).unwrap()
 }
 

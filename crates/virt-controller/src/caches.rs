@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ferrovirt_api::migration::MigrationPhase;
-use ferrovirt_api::names::{annotations, labels};
+use ferrovirt_api::names::annotations;
 use ferrovirt_api::vm::DataVolume;
 use ferrovirt_api::{
     KubeVirt, MigrationPolicy, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration,
@@ -11,12 +11,12 @@ use ferrovirt_api::{
 use ferrovirt_kubernetes::ControllerRevision;
 use ferrovirt_kubernetes::CustomResourceDefinition;
 use ferrovirt_kubernetes::PodDisruptionBudget;
-use ferrovirt_kubernetes::{Namespace, Node, PersistentVolumeClaim, Pod};
-use ferrovirt_pods::{COMPUTE, claims_of, claims_of_volumes};
+use ferrovirt_kubernetes::{Namespace, Node, PersistentVolumeClaim};
+use ferrovirt_pods::{LauncherPod, claims_of, claims_of_volumes};
 use ferrovirt_reconcile::controller::standard::owner_uid;
 use ferrovirt_reconcile::watch::DuplicateWatch;
 use ferrovirt_reconcile::{Cache, Index, ObjectKey, Watches};
-use k8s_openapi::api::core::v1::{Container, NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo, PodSpec};
+use k8s_openapi::api::core::v1::{NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::runtime::watcher;
 use kube::{Api, Client};
@@ -67,11 +67,11 @@ pub struct Caches {
     /// Namespaces: their labels.
     pub namespaces: Cache<Namespace>,
     /// Launcher pods: where and from which image they run, and how that goes.
-    pub pods: Cache<Pod>,
+    pub pods: Cache<LauncherPod>,
     /// Launcher pods by the uid of the guest that owns them.
-    pub pods_by_owner: Index<Pod, String>,
+    pub pods_by_owner: Index<LauncherPod, String>,
     /// Target pods by the uid of their move.
-    pub pods_by_migration: Index<Pod, String>,
+    pub pods_by_migration: Index<LauncherPod, String>,
     /// Claims.
     pub claims: Cache<PersistentVolumeClaim>,
     /// Nodes: their labels, taints, heartbeat, whether they are ready, whether they have KVM, and the versions of what runs pods there.
@@ -109,10 +109,9 @@ impl Caches {
         let migrations_by_end = migrations.index(|migration| Some(is_over(migration)));
         let mut namespaces = Cache::<Namespace>::builder();
         namespaces.trim(trim_namespace);
-        let mut pods = Cache::<Pod>::builder();
-        let pods_by_owner = pods.index(|pod: &Pod| owner_uid(pod).map(str::to_owned));
-        let pods_by_migration = pods.index(|pod: &Pod| migration_uid(pod).map(str::to_owned));
-        pods.trim(trim_pod);
+        let mut pods = Cache::<LauncherPod>::builder();
+        let pods_by_owner = pods.index(|pod: &LauncherPod| owner_uid(pod).map(str::to_owned));
+        let pods_by_migration = pods.index(|pod: &LauncherPod| pod.migration_uid().map(str::to_owned));
         let mut nodes = Cache::<Node>::builder();
         let nodes_by_trait = nodes.index(traits);
         nodes.trim(trim_node);
@@ -286,24 +285,6 @@ fn trim_node(node: &mut Node) {
     node.status = Some(NodeStatus { capacity, conditions, node_info, ..NodeStatus::default() });
 }
 
-/// What a launcher pod was told to do follows from its guest, and is most of it.
-fn trim_pod(pod: &mut Pod) {
-    if let Some(all) = &mut pod.metadata.annotations {
-        all.retain(|key, _| key == annotations::MEMORY_OVERHEAD_BYTES);
-    }
-    pod.spec = pod.spec.take().map(|spec| {
-        let launcher = spec.containers.into_iter().filter(|container| container.name == COMPUTE);
-        let launcher = launcher.map(|Container { name, image, .. }| Container { name, image, ..Container::default() });
-        PodSpec {
-            containers: launcher.collect(),
-            node_name: spec.node_name,
-            node_selector: spec.node_selector,
-            readiness_gates: spec.readiness_gates,
-            ..PodSpec::default()
-        }
-    });
-}
-
 fn trim_namespace(namespace: &mut Namespace) {
     namespace.metadata.annotations = None;
     namespace.spec = None;
@@ -320,43 +301,9 @@ pub(crate) fn is_over(migration: &VirtualMachineInstanceMigration) -> bool {
     migration.status.as_ref().and_then(|status| status.phase).is_some_and(MigrationPhase::is_final)
 }
 
-/// The move that a pod was made for.
-pub(crate) fn migration_uid(pod: &Pod) -> Option<&str> {
-    pod.metadata.labels.as_ref()?.get(labels::MIGRATION_JOB).map(String::as_str)
-}
-
 /// By its capacity: what can be allocated is nothing for a moment whenever virt-handler restarts, and guests that come then shall not be
 /// emulated.
 fn offers_kvm(node: &Node) -> bool {
     let amount = node.status.as_ref().and_then(|status| status.capacity.as_ref()?.get(KVM));
     amount.is_some_and(|amount| amount.0 != "0")
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn of_a_pod_stays_what_is_read() {
-        let overhead = json!({ annotations::MEMORY_OVERHEAD_BYTES: "1" });
-        let spec = json!({
-            "nodeName": "n", "nodeSelector": {"a": "b"}, "readinessGates": [{"conditionType": "c"}],
-            "containers": [{"name": COMPUTE, "image": "i"}],
-        });
-        let status = json!({"phase": "Running", "containerStatuses": [{
-            "name": COMPUTE, "image": "i", "imageID": "", "ready": true, "restartCount": 0,
-        }]});
-        let labels = json!({ labels::MIGRATION_JOB: "1" });
-        let kept = json!({"metadata": {"name": "p", "labels": labels, "annotations": overhead}, "spec": spec, "status": status});
-        let mut whole = kept.clone();
-        whole["metadata"]["annotations"]["other"] = json!("x");
-        whole["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
-        whole["spec"]["containers"][0]["command"] = json!(["x"]);
-        whole["spec"]["containers"].as_array_mut().unwrap().push(json!({"name": "other"}));
-        let mut pod: Pod = serde_json::from_value(whole).unwrap();
-        trim_pod(&mut pod);
-        assert_eq!(pod, serde_json::from_value(kept).unwrap());
-    }
 }

@@ -90,15 +90,18 @@ pub fn owner_uid<K: Resource>(object: &K) -> Option<&str> {
 }
 
 /// [`create`], with the expectation that `cache` of `expectations` will show the object to `owner`.
-pub async fn create_expected<Q, K>(
+///
+/// What the cache holds may be less than the object that is created.
+pub async fn create_expected<Q, K, V>(
     api: &Api<K>,
     object: &K,
     owner: &Q,
-    expectations: &Expectations<Q, K>,
+    expectations: &Expectations<Q, V>,
 ) -> Result<Created<K>, Failure>
 where
     Q: QueueKey,
-    K: Resource + Clone + DeserializeOwned + Serialize + Debug + Send + Sync + 'static,
+    K: Resource + Clone + DeserializeOwned + Serialize + Debug,
+    V: Resource + Send + Sync + 'static,
 {
     let Some(child) = ObjectKey::of(object) else { return create(api, object).await };
     expectations.expect_creation(owner, child.clone());

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use ferrovirt_api::vmi::EvictionStrategy;
 use ferrovirt_api::{VirtualMachineInstance, VirtualMachineInstanceMigration};
-use ferrovirt_kubernetes::{Node, Pod};
+use ferrovirt_kubernetes::Node;
+use ferrovirt_pods::LauncherPod;
 use ferrovirt_reconcile::ObjectKey;
 use jiff::Timestamp;
 
 use crate::caches::Caches;
 use crate::migration::observe::{limits, queue};
 use crate::migration::turn::{Entry, Limits};
-use crate::vmi::pod_state::is_finished;
 
 /// The taint that drains a node unless the cluster names another.
 const DRAIN_TAINT: &str = "kubevirt.io/drain";
@@ -75,13 +75,13 @@ fn guest(caches: &Caches, vmi: Arc<VirtualMachineInstance>) -> Guest {
     let pods = vmi.metadata.uid.as_deref().map(|uid| caches.pods.by(&caches.pods_by_owner, uid)).unwrap_or_default();
     let migrations = ObjectKey::of(&*vmi).map(|key| caches.migrations.by(&caches.migrations_by_vmi, &key));
     let node = vmi.status.as_ref().and_then(|status| status.node_name.as_deref());
-    let pods = pods.iter().filter(|pod| !is_finished(pod) && !is_left_elsewhere(pod, node)).count();
+    let pods = pods.iter().filter(|pod| !pod.has_ended() && !is_left_elsewhere(pod, node)).count();
     Guest { migrations: migrations.unwrap_or_default(), pods, vmi }
 }
 
 /// A pod that is on its way out on another node than the guest's. If that node is dead it stays for long, and targets keep away from it.
-fn is_left_elsewhere(pod: &Pod, node: Option<&str>) -> bool {
-    let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+fn is_left_elsewhere(pod: &LauncherPod, node: Option<&str>) -> bool {
+    let on = pod.node_name.as_deref();
     pod.metadata.deletion_timestamp.is_some() && on != node
 }
 

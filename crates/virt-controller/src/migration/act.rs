@@ -7,7 +7,7 @@ use ferrovirt_api::names::{finalizers, labels, reasons};
 use ferrovirt_api::vmi::VirtualMachineInstancePhase as GuestPhase;
 use ferrovirt_api::{ToJson, VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
 use ferrovirt_kubernetes::Pod;
-use ferrovirt_pods::target_pod_name;
+use ferrovirt_pods::{LauncherPod, target_pod_name};
 use ferrovirt_reconcile::controller::{Category, standard};
 use ferrovirt_reconcile::events::reference;
 use ferrovirt_reconcile::{Act, Failure, Note, ObjectKey};
@@ -28,7 +28,7 @@ pub enum Action {
     /// Create the pod that the guest moves to.
     CreateTarget(Box<Pod>),
     /// Delete that pod, after making sure that the guest neither runs in it nor may come to.
-    DeleteTarget(Arc<Pod>),
+    DeleteTarget(Arc<LauncherPod>),
     /// Tell the nodes to move the guest.
     HandOff(Box<HandOff>),
     /// Ask the nodes to stop.
@@ -74,10 +74,10 @@ impl Act<MigrationController> for Action {
     }
 
     async fn act(self, controller: &MigrationController, key: &ObjectKey) -> Result<(), Failure> {
-        let pods: Api<Pod> = Api::namespaced(controller.client.clone(), key.namespace());
+        let pods: Api<LauncherPod> = Api::namespaced(controller.client.clone(), key.namespace());
         let migrations: Api<Migration> = Api::namespaced(controller.client.clone(), key.namespace());
         match self {
-            Self::CreateTarget(pod) => controller.create_target(&pods, &pod, key).await,
+            Self::CreateTarget(pod) => controller.create_target(&pod, key).await,
             Self::DeleteTarget(pod) => {
                 confirm_not_needed(controller, key, &pod).await?;
                 let (guard, params) = (standard::Guard::SameObject, DeleteParams::default());
@@ -141,11 +141,13 @@ impl Act<MigrationController> for Action {
 }
 
 impl MigrationController {
-    async fn create_target(&self, pods: &Api<Pod>, pod: &Pod, key: &ObjectKey) -> Result<(), Failure> {
-        let uid = crate::caches::migration_uid(pod).unwrap_or_default().to_owned();
+    async fn create_target(&self, pod: &Pod, key: &ObjectKey) -> Result<(), Failure> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), key.namespace());
+        let uid = pod.metadata.labels.as_ref().and_then(|all| all.get(labels::MIGRATION_JOB));
+        let uid = uid.cloned().unwrap_or_default();
         // Before the call: nobody else may take the slot while it lasts.
         self.started.lock().insert(uid.clone());
-        let created = standard::create_expected(pods, pod, key, &self.expected_pods).await;
+        let created = standard::create_expected(&pods, pod, key, &self.expected_pods).await;
         if let Err(failure) = &created
             && !matches!(failure.category(), Category::Unavailable | Category::Internal)
         {
@@ -209,13 +211,17 @@ async fn fresh(
 }
 
 /// The guest is not the target's, and the move that could make it so is over or never began.
-async fn confirm_not_needed(controller: &MigrationController, key: &ObjectKey, pod: &Pod) -> Result<(), Failure> {
+async fn confirm_not_needed(
+    controller: &MigrationController,
+    key: &ObjectKey,
+    pod: &LauncherPod,
+) -> Result<(), Failure> {
     let Some((migration, Some(guest))) = fresh(controller, key).await? else { return Ok(()) };
     if standard::owner_uid(pod) != guest.metadata.uid.as_deref() {
         return Ok(());
     }
     let status = guest.status.as_ref();
-    let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+    let on = pod.node_name.as_deref();
     let uid = migration.metadata.uid.as_deref().unwrap_or_default();
     // A move that the guest's object does not speak of has not brought it anywhere, and its pod may be on any node.
     let is_current =
@@ -227,7 +233,11 @@ async fn confirm_not_needed(controller: &MigrationController, key: &ObjectKey, p
     refuse(is_open && !is_final, operation, "the nodes have not said yet that the move is over")
 }
 
-async fn confirm_no_target(controller: &MigrationController, key: &ObjectKey, pods: &Api<Pod>) -> Result<(), Failure> {
+async fn confirm_no_target(
+    controller: &MigrationController,
+    key: &ObjectKey,
+    pods: &Api<LauncherPod>,
+) -> Result<(), Failure> {
     let Some((migration, Some(guest))) = fresh(controller, key).await? else { return Ok(()) };
     let name = target_pod_name(&guest, &migration);
     let operation = format!("confirm that pod {name} is gone");

@@ -8,8 +8,7 @@ use ferrovirt_api::meta::{Condition, ConditionStatus, find_condition};
 use ferrovirt_api::migration::{MigrationPhase as Phase, VirtualMachineInstanceMigrationStatus as Status};
 use ferrovirt_api::names::{annotations, conditions, finalizers};
 use ferrovirt_api::vmi::{MigrationState, VirtualMachineInstancePhase as GuestPhase};
-use ferrovirt_kubernetes::Pod;
-use ferrovirt_pods::{Move, target_pod};
+use ferrovirt_pods::{LauncherPod, Move, target_pod};
 use ferrovirt_reconcile::controller::{Category, Failure};
 use ferrovirt_reconcile::{Note, Plan};
 use jiff::Timestamp;
@@ -18,8 +17,7 @@ use super::candidate::{self, Obstacle, is_targets};
 use super::draft::Draft;
 use super::observe::record_of;
 use super::{Action, View, act, hand_off, turn};
-use crate::caches::migration_uid;
-use crate::vmi::pod_state::{self, PodState, state_of};
+use crate::vmi::pod_state::{PodState, state_of};
 
 type Decision = Plan<Action, Status>;
 
@@ -65,18 +63,18 @@ fn is_held(view: &View) -> bool {
 }
 
 /// The pod that was made for this move.
-fn target_of(view: &View) -> Option<&Arc<Pod>> {
-    view.pods.iter().find(|pod| migration_uid(pod) == Some(view.uid()))
+fn target_of(view: &View) -> Option<&Arc<LauncherPod>> {
+    view.pods.iter().find(|pod| pod.migration_uid() == Some(view.uid()))
 }
 
 /// The pod that the guest runs in.
-fn source_of<'a>(view: &'a View, vmi: &VirtualMachineInstance) -> Option<&'a Arc<Pod>> {
+fn source_of<'a>(view: &'a View, vmi: &VirtualMachineInstance) -> Option<&'a Arc<LauncherPod>> {
     let node = vmi.status.as_ref()?.node_name.as_ref()?;
-    let is_there = |pod: &&Arc<Pod>| {
-        let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
-        on == Some(node) && migration_uid(pod) != Some(view.uid())
+    let is_there = |pod: &&Arc<LauncherPod>| {
+        let on = pod.node_name.as_ref();
+        on == Some(node) && pod.migration_uid() != Some(view.uid())
     };
-    view.pods.iter().filter(is_there).find(|pod| !pod_state::is_finished(pod))
+    view.pods.iter().filter(is_there).find(|pod| !pod.has_ended())
 }
 
 // ---- before the hand-off ----
@@ -174,7 +172,7 @@ fn pause(view: &View, rest: Duration, failures: usize) -> Decision {
     with_first(Action::Tell(Note::warning(BACKOFF, message)), plan)
 }
 
-fn create(view: &View, vmi: &VirtualMachineInstance, source: &Pod) -> Decision {
+fn create(view: &View, vmi: &VirtualMachineInstance, source: &LauncherPod) -> Decision {
     let movement = Move { migration: &view.migration, source, source_node: &view.node_labels };
     match target_pod(vmi, &view.cluster.launcher_config(&view.claims), &movement) {
         Ok(pod) => {
@@ -187,10 +185,10 @@ fn create(view: &View, vmi: &VirtualMachineInstance, source: &Pod) -> Decision {
 }
 
 /// A target pod that does not run yet.
-fn await_pod(view: &View, pod: &Pod, trouble: &str) -> Decision {
+fn await_pod(view: &View, pod: &LauncherPod, trouble: &str) -> Decision {
     let created = pod.metadata.creation_timestamp.as_ref().map_or(view.now, |time| time.0);
     let age = Duration::try_from(view.now.duration_since(created)).unwrap_or_default();
-    let is_placed = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+    let is_placed = pod.node_name.is_some();
     let unschedulable = seconds(view, annotations::MIGRATION_UNSCHEDULABLE_TIMEOUT, UNSCHEDULABLE_SECONDS);
     let pending = seconds(view, annotations::MIGRATION_PENDING_TIMEOUT, PENDING_SECONDS);
     let (limit, reason) = match is_placed {
@@ -217,7 +215,7 @@ fn seconds(view: &View, annotation: &str, default: u64) -> Duration {
     Duration::from_secs(given.unwrap_or(default))
 }
 
-fn hand_off(view: &View, vmi: &Arc<VirtualMachineInstance>, target: &Pod, node: &str) -> Decision {
+fn hand_off(view: &View, vmi: &Arc<VirtualMachineInstance>, target: &LauncherPod, node: &str) -> Decision {
     let earlier = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
     let is_busy = earlier.is_some_and(|state| !candidate::is_settled(vmi, state));
     let phase = vmi.status.as_ref().and_then(|status| status.phase);
@@ -338,7 +336,7 @@ fn fail(view: &View, state: Option<&MigrationState>, reason: &str, message: &str
 fn after_the_end(view: &View, vmi: &VirtualMachineInstance) -> Decision {
     let leftover = target_of(view).filter(|pod| {
         let node = vmi.status.as_ref().and_then(|status| status.node_name.as_deref());
-        let is_there = node.is_some() && pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == node;
+        let is_there = node.is_some() && pod.node_name.as_deref() == node;
         let is_current = is_there && record_of(vmi, view.uid()).is_some();
         view.phase() == Some(Phase::Failed) && !is_current && pod.metadata.deletion_timestamp.is_none()
     });
@@ -381,7 +379,7 @@ fn with_first(action: Action, mut plan: Decision) -> Decision {
     plan
 }
 
-fn name_of(pod: &Pod) -> &str {
+fn name_of(pod: &LauncherPod) -> &str {
     pod.metadata.name.as_deref().unwrap_or_default()
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::vmi::{MigrationSourceState, MigrationState, MigrationTargetState};
-use ferrovirt_kubernetes::Pod;
+use ferrovirt_pods::LauncherPod;
 
 use super::{View, policy};
 use crate::vmi::hand_over::active_pods;
@@ -25,8 +25,8 @@ pub struct HandOff {
 pub(super) fn record(
     view: &View,
     vmi: &Arc<VirtualMachineInstance>,
-    source: &Pod,
-    target: &Pod,
+    source: &LauncherPod,
+    target: &LauncherPod,
     node: &str,
 ) -> HandOff {
     let none = BTreeMap::new();
@@ -36,7 +36,7 @@ pub(super) fn record(
     let uid = Some(view.uid().to_owned());
     let source_node = vmi.status.as_ref().and_then(|status| status.node_name.clone());
     let (guest, namespace) = (vmi.metadata.name.clone(), vmi.metadata.namespace.clone());
-    let selectors = target.spec.as_ref().and_then(|spec| spec.node_selector.clone()).unwrap_or_default();
+    let selectors = target.node_selector.clone();
     let state = MigrationState {
         migration_uid: uid.clone(),
         source_node: source_node.clone(),
@@ -68,7 +68,7 @@ pub(super) fn record(
         ..MigrationState::default()
     };
     let is_involved =
-        |pod: &&Arc<Pod>| pod.metadata.uid == source.metadata.uid || pod.metadata.uid == target.metadata.uid;
+        |pod: &&Arc<LauncherPod>| pod.metadata.uid == source.metadata.uid || pod.metadata.uid == target.metadata.uid;
     let pods: Vec<_> = view.pods.iter().filter(is_involved).cloned().collect();
     HandOff { vmi: vmi.clone(), state, active_pods: active_pods(&pods) }
 }

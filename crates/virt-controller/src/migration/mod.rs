@@ -46,7 +46,7 @@ use std::time::Duration;
 
 use ferrovirt_api::migration::VirtualMachineInstanceMigrationStatus as Status;
 use ferrovirt_api::{VirtualMachineInstance, VirtualMachineInstanceMigration};
-use ferrovirt_kubernetes::Pod;
+use ferrovirt_pods::LauncherPod;
 use ferrovirt_reconcile::expectations::DEFAULT_TIMEOUT;
 use ferrovirt_reconcile::{Clock, Controller, Expectations, Failure, ObjectKey, Plan, Queue, Recorder, Runner};
 use kube::Client;
@@ -67,7 +67,7 @@ pub struct MigrationController {
     launcher_image: String,
     /// Moves whose target pods were asked for, which a cache may not show yet.
     started: Started,
-    expected_pods: Expectations<ObjectKey, Pod>,
+    expected_pods: Expectations<ObjectKey, LauncherPod>,
     expected_vmis: Expectations<ObjectKey, VirtualMachineInstance>,
     expected_migrations: Expectations<ObjectKey, VirtualMachineInstanceMigration>,
 }

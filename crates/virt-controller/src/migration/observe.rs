@@ -6,8 +6,7 @@ use std::sync::Arc;
 use ferrovirt_api::migration::{MigrationPhase, VirtualMachineInstanceMigrationStatus};
 use ferrovirt_api::vmi::MigrationState;
 use ferrovirt_api::{MigrationPolicy, VirtualMachineInstance, VirtualMachineInstanceMigration};
-use ferrovirt_kubernetes::Pod;
-use ferrovirt_pods::claims_of;
+use ferrovirt_pods::{LauncherPod, claims_of};
 use ferrovirt_reconcile::ObjectKey;
 use jiff::Timestamp;
 
@@ -16,7 +15,6 @@ use super::{candidate, policy};
 use crate::caches::{Caches, guest_key, is_over};
 use crate::launcher::{Claims, Cluster};
 use crate::node::is_fenced;
-use crate::vmi::pod_state::is_finished;
 
 /// One move and what surrounds it.
 #[derive(Clone, Debug)]
@@ -28,7 +26,7 @@ pub struct View {
     /// The guest of that name.
     pub vmi: Option<Arc<VirtualMachineInstance>>,
     /// The guest's pods, by uid.
-    pub pods: Vec<Arc<Pod>>,
+    pub pods: Vec<Arc<LauncherPod>>,
     /// Other moves of the guest.
     pub siblings: Vec<Arc<VirtualMachineInstanceMigration>>,
     /// All unfinished moves of the cluster.
@@ -138,7 +136,7 @@ fn entry(
         None => vmi.as_ref().and_then(|vmi| vmi.status.as_ref()?.node_name.clone()),
     };
     let phase = migration.status.as_ref().and_then(|status| status.phase);
-    let has_pod = caches.pods.by(&caches.pods_by_migration, uid.as_str()).iter().any(|pod| !is_finished(pod));
+    let has_pod = caches.pods.by(&caches.pods_by_migration, uid.as_str()).iter().any(|pod| !pod.has_ended());
     let is_waiting = matches!(phase, None | Some(MigrationPhase::Pending));
     let holds = !is_waiting || has_pod || state.is_some() || started.contains(&uid);
     let is_ready = || {

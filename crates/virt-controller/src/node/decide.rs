@@ -6,7 +6,8 @@ use std::time::Duration;
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::names::{annotations, labels};
 use ferrovirt_api::vmi::VirtualMachineInstancePhase as Phase;
-use ferrovirt_kubernetes::{Node, Pod};
+use ferrovirt_kubernetes::Node;
+use ferrovirt_pods::LauncherPod;
 use ferrovirt_reconcile::Plan;
 use jiff::Timestamp;
 
@@ -45,7 +46,7 @@ pub fn decide(view: &View) -> Plan<Action, ()> {
 }
 
 /// What becomes of a guest whose node is out of service.
-fn judge(vmi: &Arc<VirtualMachineInstance>, pods: &[Arc<Pod>]) -> Option<Action> {
+fn judge(vmi: &Arc<VirtualMachineInstance>, pods: &[Arc<LauncherPod>]) -> Option<Action> {
     let status = vmi.status.as_ref()?;
     let is_over =
         status.phase.is_none_or(|phase| phase.is_final() || matches!(phase, Phase::Pending | Phase::Scheduling));

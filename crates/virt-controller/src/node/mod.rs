@@ -16,7 +16,8 @@ pub mod decide;
 use std::sync::Arc;
 
 use ferrovirt_api::VirtualMachineInstance;
-use ferrovirt_kubernetes::{Node, Pod};
+use ferrovirt_kubernetes::Node;
+use ferrovirt_pods::LauncherPod;
 use ferrovirt_reconcile::{Clock, Controller, Failure, ObjectKey, Plan, Queue, Recorder, Runner};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
@@ -56,7 +57,7 @@ pub struct View {
     /// The node.
     pub node: Arc<Node>,
     /// Guests that name it, and their pods.
-    pub guests: Vec<(Arc<VirtualMachineInstance>, Vec<Arc<Pod>>)>,
+    pub guests: Vec<(Arc<VirtualMachineInstance>, Vec<Arc<LauncherPod>>)>,
     /// Now.
     pub now: Timestamp,
 }

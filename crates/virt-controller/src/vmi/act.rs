@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ferrovirt_api::names::{conditions, labels, reasons};
 use ferrovirt_api::{ToJson, VirtualMachineInstance};
 use ferrovirt_kubernetes::Pod;
+use ferrovirt_pods::LauncherPod;
 use ferrovirt_reconcile::controller::{Category, standard};
 use ferrovirt_reconcile::events::reference;
 use ferrovirt_reconcile::{Act, Failure, Note, ObjectKey};
@@ -23,11 +24,11 @@ pub enum Action {
     /// Create the guest's launcher pod.
     CreatePod(Box<Pod>),
     /// Delete one of the guest's pods, gracefully.
-    DeletePod(Arc<Pod>),
+    DeletePod(Arc<LauncherPod>),
     /// Delete the pod that the guest has left, after making sure that it has.
-    DeleteSource(Arc<Pod>),
+    DeleteSource(Arc<LauncherPod>),
     /// Let Services send to the pod: the guest is in it.
-    OpenGate(Arc<Pod>),
+    OpenGate(Arc<LauncherPod>),
     /// Make sure that there is no pod of these names and this owner: the cache sees labelled pods only, and late. What follows can not
     /// be taken back.
     ConfirmGone {
@@ -53,9 +54,10 @@ impl Act<VmiController> for Action {
     }
 
     async fn act(self, controller: &VmiController, vmi: &ObjectKey) -> Result<(), Failure> {
-        let pods: Api<Pod> = Api::namespaced(controller.client.clone(), vmi.namespace());
+        let pods: Api<LauncherPod> = Api::namespaced(controller.client.clone(), vmi.namespace());
         match self {
             Self::CreatePod(pod) => {
+                let pods: Api<Pod> = Api::namespaced(controller.client.clone(), vmi.namespace());
                 let created = standard::create_expected(&pods, &pod, vmi, &controller.expected_pods).await;
                 controller.tell_failure(vmi, reasons::FAILED_CREATE, created.map(drop)).await
             }
@@ -80,7 +82,7 @@ impl Act<VmiController> for Action {
 }
 
 impl VmiController {
-    async fn delete(&self, pods: &Api<Pod>, pod: &Pod, vmi: &ObjectKey) -> Result<(), Failure> {
+    async fn delete(&self, pods: &Api<LauncherPod>, pod: &LauncherPod, vmi: &ObjectKey) -> Result<(), Failure> {
         let (guard, params) = (standard::Guard::SameObject, DeleteParams::default());
         let deleted = standard::delete_expected(pods, pod, guard, params, vmi, &self.expected_pods).await;
         self.tell_failure(vmi, reasons::FAILED_DELETE, deleted.map(drop)).await
@@ -106,7 +108,7 @@ impl VmiController {
 }
 
 /// Adds the condition that the gate waits for; those of others stay.
-async fn open_gate(pods: &Api<Pod>, pod: &Pod, now: Time) -> Result<(), Failure> {
+async fn open_gate(pods: &Api<LauncherPod>, pod: &LauncherPod, now: Time) -> Result<(), Failure> {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let opened = json!({"type": conditions::POD_UNPAUSED, "status": "True", "lastTransitionTime": now});
     let changes = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [opened]}});
@@ -117,7 +119,7 @@ async fn open_gate(pods: &Api<Pod>, pod: &Pod, now: Time) -> Result<(), Failure>
 }
 
 /// The guest's object, read afresh, names another node than the pod's.
-async fn confirm_left(controller: &VmiController, vmi: &ObjectKey, pod: &Pod) -> Result<(), Failure> {
+async fn confirm_left(controller: &VmiController, vmi: &ObjectKey, pod: &LauncherPod) -> Result<(), Failure> {
     let operation = "confirm that the guest has left its pod";
     let api: Api<VirtualMachineInstance> = Api::namespaced(controller.client.clone(), vmi.namespace());
     let found = api.get_opt(vmi.name()).await.map_err(|error| Failure::api(operation, error))?;
@@ -125,14 +127,14 @@ async fn confirm_left(controller: &VmiController, vmi: &ObjectKey, pod: &Pod) ->
         return Ok(());
     };
     let node = found.status.as_ref().and_then(|status| status.node_name.as_deref());
-    let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+    let on = pod.node_name.as_deref();
     match node.is_some() && node != on {
         true => Ok(()),
         false => Err(Failure::new(Category::Conflict, operation, "its object names the pod's node")),
     }
 }
 
-async fn confirm_gone(pods: &Api<Pod>, pod: &str, owner: &str) -> Result<(), Failure> {
+async fn confirm_gone(pods: &Api<LauncherPod>, pod: &str, owner: &str) -> Result<(), Failure> {
     let operation = format!("confirm that pod {pod} is gone");
     match pods.get_metadata_opt(pod).await {
         Ok(Some(found)) if standard::owner_uid(&found) == Some(owner) => {

@@ -6,8 +6,7 @@ use std::time::Duration;
 use ferrovirt_api::meta::{Condition, ConditionStatus, QosClass, find_condition};
 use ferrovirt_api::names::{conditions, finalizers, reasons};
 use ferrovirt_api::vmi::VirtualMachineInstancePhase as Phase;
-use ferrovirt_kubernetes::Pod;
-use ferrovirt_pods::{claims_of, launcher_pod, pod_name};
+use ferrovirt_pods::{LauncherPod, claims_of, launcher_pod, pod_name};
 use ferrovirt_reconcile::controller::Failure;
 use ferrovirt_reconcile::{Note, Plan};
 
@@ -63,7 +62,7 @@ fn before_hand_over(view: &View) -> Decision {
 }
 
 /// The pod that the guest starts in: the one with the derived name. Anybody who makes pods can call the guest its owner.
-fn first_pod(view: &View) -> Option<&Arc<Pod>> {
+fn first_pod(view: &View) -> Option<&Arc<LauncherPod>> {
     let name = pod_name(&view.vmi);
     view.pods.iter().find(|pod| pod.metadata.name.as_deref() == Some(&name))
 }
@@ -108,7 +107,7 @@ struct Trouble {
 }
 
 /// A pod that is neither up nor in trouble gets a moment before anybody hears of it.
-fn wait(view: &View, pod: &Pod) -> Decision {
+fn wait(view: &View, pod: &LauncherPod) -> Decision {
     let created = pod.metadata.creation_timestamp.as_ref().map_or(view.now, |created| created.0);
     let age = Duration::try_from(view.now.duration_since(created)).unwrap_or_default();
     match PATIENCE.checked_sub(age).filter(|rest| !rest.is_zero()) {
@@ -117,7 +116,7 @@ fn wait(view: &View, pod: &Pod) -> Decision {
     }
 }
 
-fn scheduling(view: &View, pod: &Pod, trouble: Option<&Trouble>) -> Decision {
+fn scheduling(view: &View, pod: &LauncherPod, trouble: Option<&Trouble>) -> Decision {
     let mut draft = Draft::of(view);
     hold(&mut draft);
     let created = pod.metadata.creation_timestamp.clone();
@@ -170,7 +169,7 @@ fn with_missing_labels(message: String, missing: &[String]) -> String {
     }
 }
 
-fn hand_over(view: &View, pod: &Pod, node: &str) -> Decision {
+fn hand_over(view: &View, pod: &LauncherPod, node: &str) -> Decision {
     let is_dedicated = view.vmi.spec.domain.cpu.as_ref().is_some_and(|cpu| cpu.dedicated_cpu_placement);
     if is_dedicated && hand_over::qos_class(pod) != Some(QosClass::Guaranteed) {
         let message = "the guest wants processors of its own, but its pod's limits do not equal its requests; \
@@ -186,7 +185,7 @@ fn hand_over(view: &View, pod: &Pod, node: &str) -> Decision {
 }
 
 /// The pod ended before virt-handler was told of the guest: nobody else will say so.
-fn ended_early(view: &View, pod: &Pod, why: &str) -> Decision {
+fn ended_early(view: &View, pod: &LauncherPod, why: &str) -> Decision {
     let mut draft = Draft::of(view);
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let message = format!("launcher pod {name} ended before the guest started: {why}");
@@ -298,7 +297,7 @@ fn readiness(view: &View) -> (ConditionStatus, String, String) {
     let Some(pod) = current_pod(view) else {
         return no(reasons::POD_NOT_EXISTS, "the launcher pod does not exist");
     };
-    if pod.metadata.deletion_timestamp.is_some() || pod_state::is_finished(pod) {
+    if pod.metadata.deletion_timestamp.is_some() || pod.has_ended() {
         return no(reasons::POD_TERMINATING, "the launcher pod is on its way out");
     }
     let is_paused = find_condition(&view.record.status.conditions, conditions::PAUSED).is_some_and(Condition::is_true);
@@ -318,12 +317,12 @@ fn readiness(view: &View) -> (ConditionStatus, String, String) {
 }
 
 /// The pod on the node that owns the guest.
-fn current_pod(view: &View) -> Option<&Arc<Pod>> {
+fn current_pod(view: &View) -> Option<&Arc<LauncherPod>> {
     let node = view.record.status.node_name.as_deref();
-    let is_there = |pod: &&Arc<Pod>| pod.spec.as_ref().is_some_and(|spec| spec.node_name.as_deref() == node);
+    let is_there = |pod: &&Arc<LauncherPod>| pod.node_name.as_deref() == node;
     // Of several, the one that lives.
     let mut there: Vec<_> = view.pods.iter().filter(|_| node.is_some()).filter(is_there).collect();
-    there.sort_by_key(|pod| pod_state::is_finished(pod));
+    there.sort_by_key(|pod| pod.has_ended());
     there.first().copied().or_else(|| first_pod(view))
 }
 

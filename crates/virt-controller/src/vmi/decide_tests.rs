@@ -2,6 +2,7 @@
 
 use ferrovirt_api::meta::Condition;
 use ferrovirt_api::vmi::VirtualMachineInstanceStatus as Status;
+use ferrovirt_kubernetes::Pod;
 use ferrovirt_reconcile::controller::Category;
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::names::finalizers;
-use ferrovirt_kubernetes::Pod;
+use ferrovirt_pods::LauncherPod;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -84,7 +84,7 @@ pub(super) fn compute(state: &Value) -> Value {
 /// A view without claims.
 pub(super) fn view(vmi: Value, pods: Vec<Value>) -> View {
     let vmi: VirtualMachineInstance = serde_json::from_value(vmi).unwrap();
-    let pods = pods.into_iter().map(|pod| Arc::new(serde_json::from_value::<Pod>(pod).unwrap()));
+    let pods = pods.into_iter().map(|pod| Arc::new(serde_json::from_value::<LauncherPod>(pod).unwrap()));
     View {
         record: Record::of(&vmi),
         vmi: Arc::new(vmi),

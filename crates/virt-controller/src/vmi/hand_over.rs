@@ -11,9 +11,9 @@ use ferrovirt_api::vmi::{
     InterfaceStatus, MemoryStatus, MigrationTransport, PersistentVolumeClaimInfo, VirtualMachineInstancePhase as Phase,
     VolumeStatus,
 };
-use ferrovirt_kubernetes::{PersistentVolumeClaim, Pod};
+use ferrovirt_kubernetes::PersistentVolumeClaim;
 use ferrovirt_launcher_rpc::paths::RUNTIME_USER;
-use ferrovirt_pods::{COMPUTE, claims_of};
+use ferrovirt_pods::{LauncherPod, claims_of};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as PodQuantity;
 
 use super::conditions::Draft;
@@ -26,7 +26,7 @@ const POD_INTERFACE: &str = "eth0";
 const FIRST_VSOCK_CID: u32 = 3;
 
 /// The record that makes `node` the owner of the guest that runs in `pod`.
-pub(super) fn to_node(view: &View, pod: &Pod, node: &str) -> Record {
+pub(super) fn to_node(view: &View, pod: &LauncherPod, node: &str) -> Record {
     let mut draft = Draft::of(view);
     let created = pod.metadata.creation_timestamp.clone();
     let scheduling_since = created.unwrap_or_else(|| draft.now());
@@ -45,7 +45,7 @@ pub(super) fn to_node(view: &View, pod: &Pod, node: &str) -> Record {
     let status = &mut record.status;
     status.node_name = Some(node.to_owned());
     status.active_pods = active_pods(&view.pods);
-    status.launcher_container_image_version = launcher_image(pod);
+    status.launcher_container_image_version = pod.image.clone();
     status.qos_class = qos_class(pod);
     status.runtime_user = status.runtime_user.or(Some(u64::from(RUNTIME_USER)));
     status.migration_transport = Some(MigrationTransport::Unix);
@@ -61,24 +61,19 @@ pub(super) fn to_node(view: &View, pod: &Pod, node: &str) -> Record {
 }
 
 /// Uids of the pods that are on a node and have not ended.
-pub(crate) fn active_pods(pods: &[Arc<Pod>]) -> BTreeMap<String, String> {
-    let living = pods.iter().filter(|pod| !super::pod_state::is_finished(pod));
-    let placed = living.filter_map(|pod| Some((pod.metadata.uid.clone()?, pod.spec.as_ref()?.node_name.clone()?)));
+pub(crate) fn active_pods(pods: &[Arc<LauncherPod>]) -> BTreeMap<String, String> {
+    let living = pods.iter().filter(|pod| !pod.has_ended());
+    let placed = living.filter_map(|pod| Some((pod.metadata.uid.clone()?, pod.node_name.clone()?)));
     placed.collect()
 }
 
 /// The quality of service that the pod got.
-pub(super) fn qos_class(pod: &Pod) -> Option<QosClass> {
+pub(super) fn qos_class(pod: &LauncherPod) -> Option<QosClass> {
     pod.status.as_ref()?.qos_class.as_deref()?.parse().ok()
 }
 
-fn launcher_image(pod: &Pod) -> Option<String> {
-    let containers = &pod.spec.as_ref()?.containers;
-    containers.iter().find(|container| container.name == COMPUTE)?.image.clone()
-}
-
 /// What was added to the pod when it was made; today's formula may be another one.
-fn memory_overhead(pod: &Pod) -> Option<Quantity> {
+fn memory_overhead(pod: &LauncherPod) -> Option<Quantity> {
     let bytes = pod.metadata.annotations.as_ref()?.get(annotations::MEMORY_OVERHEAD_BYTES)?;
     bytes.parse().ok().map(Quantity::from_bytes)
 }

@@ -43,7 +43,7 @@ mod fixtures;
 use std::time::Duration;
 
 use ferrovirt_api::VirtualMachineInstance;
-use ferrovirt_kubernetes::Pod;
+use ferrovirt_pods::LauncherPod;
 use ferrovirt_reconcile::controller::standard::owner_uid;
 use ferrovirt_reconcile::expectations::DEFAULT_TIMEOUT;
 use ferrovirt_reconcile::{Clock, Controller, Expectations, Failure, ObjectKey, Plan, Queue, Recorder, Runner};
@@ -62,7 +62,7 @@ pub struct VmiController {
     recorder: Recorder,
     clock: Clock,
     launcher_image: String,
-    expected_pods: Expectations<ObjectKey, Pod>,
+    expected_pods: Expectations<ObjectKey, LauncherPod>,
     expected_vmis: Expectations<ObjectKey, VirtualMachineInstance>,
 }
 
@@ -104,7 +104,7 @@ fn feed(caches: &Caches, queue: &Queue<ObjectKey>) {
 }
 
 /// The guest that a pod belongs to, by the name in its owner reference; the uid is checked when the view is made.
-pub(crate) fn owner_key(pod: &Pod) -> Option<ObjectKey> {
+pub(crate) fn owner_key(pod: &LauncherPod) -> Option<ObjectKey> {
     let uid = owner_uid(pod)?;
     let owner = pod.metadata.owner_references.iter().flatten().find(|owner| owner.uid == uid)?;
     (owner.kind == "VirtualMachineInstance").then_some(())?;

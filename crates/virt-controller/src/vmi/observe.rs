@@ -6,8 +6,7 @@ use std::sync::Arc;
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::names::labels;
 use ferrovirt_api::vmi::VirtualMachineInstanceStatus;
-use ferrovirt_kubernetes::Pod;
-use ferrovirt_pods::claims_of;
+use ferrovirt_pods::{LauncherPod, claims_of};
 use ferrovirt_reconcile::ObjectKey;
 use jiff::Timestamp;
 
@@ -44,7 +43,7 @@ pub struct View {
     /// What this controller may change of it, as it is.
     pub record: Record,
     /// Launcher pods that the guest owns, by uid.
-    pub pods: Vec<Arc<Pod>>,
+    pub pods: Vec<Arc<LauncherPod>>,
     /// The claims that the guest's volumes name, by name; `None` is missing.
     pub claims: Claims,
     /// The cluster.
@@ -74,9 +73,9 @@ pub(super) fn observe(caches: &Caches, key: &ObjectKey, launcher_image: &str, no
 }
 
 /// What a scheduler's message does not say: which label stands in the way.
-fn missing_node_labels(caches: &Caches, pods: &[Arc<Pod>]) -> Vec<String> {
-    let waiting = pods.iter().filter_map(|pod| pod.spec.as_ref()).filter(|spec| spec.node_name.is_none());
-    let labels = waiting.flat_map(|spec| spec.node_selector.iter().flatten());
+fn missing_node_labels(caches: &Caches, pods: &[Arc<LauncherPod>]) -> Vec<String> {
+    let waiting = pods.iter().filter(|pod| pod.node_name.is_none());
+    let labels = waiting.flat_map(|pod| &pod.node_selector);
     let missing = labels.filter(|(key, value)| !caches.has_node_with(key, value));
     missing.map(|(key, value)| format!("{key}={value}")).collect()
 }

@@ -1,9 +1,8 @@
 //! What a launcher pod's status means for its guest.
 
 use ferrovirt_api::names::reasons;
-use ferrovirt_kubernetes::Pod;
 use ferrovirt_launcher_rpc::messages::FinalWords;
-use ferrovirt_pods::COMPUTE;
+use ferrovirt_pods::{COMPUTE, LauncherPod};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, PodCondition, PodStatus};
 
 /// Waiting reasons that pass by themselves, unless there is something to say about them.
@@ -40,13 +39,13 @@ pub(crate) enum PodState {
     },
 }
 
-pub(crate) fn state_of(pod: &Pod) -> PodState {
+pub(crate) fn state_of(pod: &LauncherPod) -> PodState {
     let default = PodStatus::default();
     let status = pod.status.as_ref().unwrap_or(&default);
-    if is_finished(pod) || pod.metadata.deletion_timestamp.is_some() {
+    if pod.has_ended() || pod.metadata.deletion_timestamp.is_some() {
         return PodState::Ended { why: last_words(pod, status) };
     }
-    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|node| !node.is_empty());
+    let node = pod.node_name.clone().filter(|node| !node.is_empty());
     let Some(node) = node else { return unplaced(status) };
     if let Some((reason, message)) = trouble(status) {
         return PodState::Troubled { reason, message };
@@ -54,13 +53,8 @@ pub(crate) fn state_of(pod: &Pod) -> PodState {
     if is_running(status) { PodState::Running { node } } else { PodState::Starting }
 }
 
-/// Whether its launcher runs no more, nor will.
-pub(crate) fn is_finished(pod: &Pod) -> bool {
-    ferrovirt_pods::has_ended(pod)
-}
-
 /// The pod's condition of a type.
-pub(crate) fn condition<'a>(pod: &'a Pod, r#type: &str) -> Option<&'a PodCondition> {
+pub(crate) fn condition<'a>(pod: &'a LauncherPod, r#type: &str) -> Option<&'a PodCondition> {
     find(pod.status.as_ref()?, r#type)
 }
 
@@ -106,7 +100,7 @@ fn is_running(status: &PodStatus) -> bool {
 }
 
 /// Why a pod ended, from whoever knows best: the launcher's last words, the container's exit, the pod's own reason.
-fn last_words(pod: &Pod, status: &PodStatus) -> String {
+fn last_words(pod: &LauncherPod, status: &PodStatus) -> String {
     let terminated = containers(status).filter(|container| container.name == COMPUTE);
     let terminated = terminated.filter_map(|container| container.state.as_ref()?.terminated.as_ref()).next();
     if let Some(terminated) = terminated {

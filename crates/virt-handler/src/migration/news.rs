@@ -38,7 +38,7 @@ mod tests {
     fn status(change: Step) -> Status {
         let mut state = MigrationState { target_node: Some("node2".into()), ..MigrationState::default() };
         change(&mut state);
-        Status { migration_state: Some(state), ..Status::default() }
+        Status { migration_state: Some(Box::new(state)), ..Status::default() }
     }
 
     #[test]

@@ -91,7 +91,7 @@ fn after(view: &View) -> Option<Status> {
 }
 
 fn state_after(view: &View) -> MigrationState {
-    after(view).unwrap().migration_state.unwrap()
+    *after(view).unwrap().migration_state.unwrap()
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn ended(words: Option<TargetStage>, vmi: VirtualMachineInstance) -> View {
 }
 
 fn state_after(view: &View) -> MigrationState {
-    decide(view).status.unwrap().status.unwrap().migration_state.unwrap()
+    *decide(view).status.unwrap().status.unwrap().migration_state.unwrap()
 }
 
 #[test]

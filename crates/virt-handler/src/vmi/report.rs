@@ -37,7 +37,7 @@ fn is_stopped_by_force(vmi: &VirtualMachineInstance) -> bool {
 
 /// The last words of a launcher that has ended, if it has.
 pub(crate) fn last_words(pod: &Pod) -> Option<FinalWords> {
-    let status = pod.status.as_ref().filter(|_| ferrovirt_pods::has_ended(pod))?;
+    let status = pod.status.as_ref().filter(|status| ferrovirt_pods::has_ended(status))?;
     let compute =
         status.container_statuses.iter().flatten().find(|container| container.name == ferrovirt_pods::COMPUTE);
     let ended = compute.and_then(|compute| compute.state.as_ref()?.terminated.as_ref());
