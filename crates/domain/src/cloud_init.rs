@@ -26,7 +26,7 @@ pub(crate) fn seed(
     devices: Option<&str>,
 ) -> Result<Option<CloudInitSeed>, Unsupported> {
     let (layout, field, source) = if let Some(source) = &volume.cloud_init_no_cloud {
-        (CloudInitLayout::NoCloud, "cloudInitNoCloud", source.clone())
+        (CloudInitLayout::NoCloud, "cloudInitNoCloud", (**source).clone())
     } else if let Some(drive) = &volume.cloud_init_config_drive {
         // Both sources have the same fields.
         let source = CloudInitNoCloudSource {

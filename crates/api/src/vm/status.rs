@@ -60,7 +60,7 @@ pub struct VirtualMachineStatus {
     pub volume_update_state: Option<VolumeUpdateState>,
     /// State of changed block tracking.
     #[schemars(extend("nullable" = true))]
-    pub changed_block_tracking: Option<ChangedBlockTrackingStatus>,
+    pub changed_block_tracking: Option<Box<ChangedBlockTrackingStatus>>,
     /// The instance type in use.
     #[schemars(extend("nullable" = true))]
     pub instancetype_ref: Option<InstancetypeStatusRef>,

@@ -37,7 +37,7 @@ pub struct DomainSpec {
     /// Details for the policy `supplementalPool`.
     pub io_threads: Option<DiskIoThreads>,
     /// What the guest reads about its chassis in SMBIOS.
-    pub chassis: Option<Chassis>,
+    pub chassis: Option<Box<Chassis>>,
     /// Encryption of the guest's memory.
     pub launch_security: Option<LaunchSecurity>,
     /// What a reboot inside the guest does.

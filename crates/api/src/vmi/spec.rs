@@ -48,9 +48,9 @@ pub struct VirtualMachineInstanceSpec {
     #[schemars(length(max = 256))]
     pub volumes: Vec<Volume>,
     /// Ends the guest when it fails.
-    pub liveness_probe: Option<Probe>,
+    pub liveness_probe: Option<Box<Probe>>,
     /// Decides whether the guest counts as ready for traffic.
-    pub readiness_probe: Option<Probe>,
+    pub readiness_probe: Option<Box<Probe>>,
     /// Host name of the guest; its own name when unset.
     pub hostname: Option<String>,
     /// With a headless service of that name the guest is known as `hostname.subdomain.namespace.svc`.

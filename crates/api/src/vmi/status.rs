@@ -84,7 +84,7 @@ pub struct VirtualMachineInstanceStatus {
     pub migrated_volumes: Vec<StorageMigratedVolumeInfo>,
     /// State of changed block tracking.
     #[schemars(extend("nullable" = true))]
-    pub changed_block_tracking: Option<ChangedBlockTrackingStatus>,
+    pub changed_block_tracking: Option<Box<ChangedBlockTrackingStatus>>,
 }
 
 string_enum! {

@@ -22,9 +22,9 @@ pub struct Volume {
     /// A persistent volume claim of the same namespace.
     pub persistent_volume_claim: Option<PersistentVolumeClaimVolumeSource>,
     /// Cloud-init data on a no-cloud disk.
-    pub cloud_init_no_cloud: Option<CloudInitNoCloudSource>,
+    pub cloud_init_no_cloud: Option<Box<CloudInitNoCloudSource>>,
     /// Cloud-init data on a config drive.
-    pub cloud_init_config_drive: Option<CloudInitConfigDriveSource>,
+    pub cloud_init_config_drive: Option<Box<CloudInitConfigDriveSource>>,
     /// Windows answer files.
     pub sysprep: Option<SysprepSource>,
     /// A disk image shipped in a container image; changes are lost when the guest ends.
