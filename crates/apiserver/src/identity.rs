@@ -100,12 +100,16 @@ impl Identity {
 
     /// Refuses what the caller may not do.
     pub fn authorize(&self, call: &Call) -> ApiResult<()> {
-        let attributes = attributes(&call.info);
-        let decision = self.decide(&call.user, &attributes);
+        self.check(&call.user, &attributes(&call.info))
+    }
+
+    /// Refuses what a user may not do.
+    pub fn check(&self, user: &UserInfo, attributes: &Attributes) -> ApiResult<()> {
+        let decision = self.decide(user, attributes);
         if decision.allowed {
             return Ok(());
         }
-        Err(refuse(&attributes, forbidden_message(&call.user, &attributes, &decision.reason)))
+        Err(refuse(attributes, forbidden_message(user, attributes, &decision.reason)))
     }
 
     /// Whether a user may do something.

@@ -11,7 +11,7 @@ use ferrovirt_machinery::names;
 use serde_json::{Value, json};
 
 use crate::admission::Operation;
-use crate::auth::UserInfo;
+use crate::auth::{Attributes, UserInfo};
 use crate::registry::{Generation, Resource};
 use crate::server::Server;
 use crate::status::{ApiError, ApiResult, Subject};
@@ -205,6 +205,7 @@ impl Writer<'_> {
                 if !may_create {
                     return Err(ApiError::not_found(self.subject(), name));
                 }
+                self.check_may_create(name)?;
                 return Ok(Outcome::Created(self.create(make(None)?).await?));
             };
             match self.change_once(name, &current, make).await {
@@ -214,6 +215,16 @@ impl Writer<'_> {
             }
         }
         Err(ApiError::modified(self.subject(), name))
+    }
+
+    /// Whoever may change objects need not be allowed to make them.
+    fn check_may_create(&self, name: &str) -> ApiResult<()> {
+        let Resource { group, version, plural, .. } = &**self.resource;
+        let create = Attributes {
+            version: version.to_string(),
+            ..Attributes::resource("create", group, plural, self.namespace)
+        };
+        self.server.identity.check(self.user, &create.named(name))
     }
 
     async fn change_once(&self, name: &str, current: &Arc<Object>, make: &dyn Make) -> Result<Outcome, CommitError> {

@@ -3,8 +3,6 @@
 //! Whoever writes a role must hold every right in it, and whoever writes a binding must hold every right of the role
 //! that it gives, unless they were allowed to `escalate` that role or to `bind` it.
 
-use std::collections::BTreeSet;
-
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -13,6 +11,7 @@ use super::super::user::UserInfo;
 use super::aggregation::rules_of;
 use super::attributes::{Attributes, forbidden_because};
 use super::index::{RbacIndex, RbacKind, RoleRef};
+use super::missing::missing;
 use super::rule::PolicyRule;
 
 /// The API group of roles and bindings.
@@ -101,20 +100,19 @@ impl Writer<'_> {
 
     fn holds(&self, wanted: &[PolicyRule]) -> Result<(), EscalationError> {
         let owned = self.index.rules_for(self.user, self.namespace);
-        let missing: Vec<PolicyRule> = wanted
-            .iter()
-            .flat_map(PolicyRule::atoms)
-            .filter(|atom| !owned.rules.iter().any(|rule| rule.covers(atom)))
-            .collect();
+        let missing = missing(&owned.rules, wanted);
         if missing.is_empty() {
             return Ok(());
         }
-        let listed: BTreeSet<String> = compact(missing).iter().map(PolicyRule::describe).collect();
+        let mut listed = missing.listed.join("\n");
+        if missing.more > 0 {
+            listed.push_str(&format!("\n... and {} more", missing.more));
+        }
         let mut why = format!(
             "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
             quoted(&self.user.name),
             quoted_list(&self.user.groups),
-            listed.into_iter().collect::<Vec<_>>().join("\n")
+            listed
         );
         if let Some(error) = owned.error_for(self.kind.resource()) {
             why.push_str(&format!("; resolution errors: [{error}]"));
@@ -125,25 +123,6 @@ impl Writer<'_> {
     fn forbidden(&self, why: &str) -> EscalationError {
         EscalationError::Forbidden(forbidden_because(RBAC_GROUP, self.kind.resource(), self.name, why))
     }
-}
-
-/// Joins rules that differ only in their verb, so that the message stays short.
-fn compact(atoms: Vec<PolicyRule>) -> Vec<PolicyRule> {
-    let mut compacted: Vec<PolicyRule> = Vec::new();
-    for atom in atoms {
-        let joinable = |other: &&mut PolicyRule| {
-            atom.non_resource_urls.is_empty()
-                && other.api_groups == atom.api_groups
-                && other.resources == atom.resources
-                && other.resource_names == atom.resource_names
-                && other.non_resource_urls.is_empty()
-        };
-        match compacted.iter_mut().find(joinable) {
-            Some(other) => other.verbs.extend(atom.verbs),
-            None => compacted.push(atom),
-        }
-    }
-    compacted
 }
 
 fn gathers(role: &Value) -> bool {

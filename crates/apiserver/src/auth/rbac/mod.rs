@@ -13,6 +13,7 @@ pub mod aggregation;
 mod attributes;
 pub mod escalation;
 mod index;
+mod missing;
 mod rule;
 
 pub use attributes::{Attributes, Decision, forbidden_because, forbidden_message};
