@@ -39,3 +39,18 @@ async fn an_apply_whose_metadata_is_a_number() {
     let want = "failed to create typed patch object (/; /v1, Kind=Namespace): .metadata: expected map, got &{5}";
     assert_eq!(answer(request).await, (500, want.to_owned()));
 }
+
+#[tokio::test]
+async fn a_watch_that_is_to_last_for_longer_than_there_is_time() {
+    let keys = tempfile::tempdir().unwrap();
+    let stop = CancellationToken::new();
+    let (server, keeper) = cluster::in_memory(keys.path(), Arc::new(Machine), stop.clone()).await.unwrap();
+    let request = Request::get("/api/v1/namespaces?watch=1&timeoutSeconds=9223372036854775807");
+    let request = request.body(Full::new(Bytes::new()).map_err(|never| match never {}).boxed_unsync()).unwrap();
+    let peer = Peer::Trusted(UserInfo::new("admin", ["system:masters"]));
+    let mut events = server.handle(request, &peer).await.into_body();
+    let first = events.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert!(first.starts_with(br#"{"type":"ADDED""#), "{first:?}");
+    stop.cancel();
+    keeper.stopped().await;
+}

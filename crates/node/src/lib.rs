@@ -124,5 +124,7 @@ fn prepare_directories(config: &NodeConfig, layout: &Layout) -> io::Result<()> {
     fs::set_permissions(layout.pods(), fs::Permissions::from_mode(0o700))?;
     fs::create_dir_all(&config.shared_directory)?;
     fs::create_dir_all(layout.scratch())?;
+    // The environment of a program has secrets too.
+    fs::set_permissions(layout.scratch(), fs::Permissions::from_mode(0o700))?;
     host_root::prepare(&layout.host_root(), Path::new("/etc"))
 }

@@ -23,6 +23,8 @@ use crate::refusal::Refused;
 
 /// How long a start waits for libvirt. It takes a second, or ten on a busy node without a capability cache.
 const LIBVIRT_PATIENCE: Duration = Duration::from_secs(60);
+/// The time to end is what the guest's owner has chosen, and instants do not reach as far as numbers.
+const LONGEST_GRACE: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// Whom a launcher is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -208,7 +210,7 @@ impl Guest {
     /// Asks for the end after `grace`. Asked again, the deadline can only come nearer.
     pub fn ask_to_end(&self, grace: Duration) {
         self.change(|life| life.ask_to_end(!grace.is_zero()));
-        let wanted = Instant::now() + grace;
+        let wanted = Instant::now() + grace.min(LONGEST_GRACE);
         self.deadline.send_if_modified(|deadline| {
             let nearer = deadline.is_none_or(|deadline| wanted < deadline);
             if nearer {
@@ -281,7 +283,8 @@ mod tests {
     async fn a_deadline_only_comes_nearer() {
         let guest = for_tests();
         let start = Instant::now();
-        for (grace, expected) in [(30, 30), (60, 30), (5, 5), (0, 0)] {
+        let years = LONGEST_GRACE.as_secs();
+        for (grace, expected) in [(u64::MAX, years), (30, 30), (60, 30), (5, 5), (0, 0)] {
             guest.ask_to_end(Duration::from_secs(grace));
             assert_eq!(*guest.deadline().borrow(), Some(start + Duration::from_secs(expected)));
         }

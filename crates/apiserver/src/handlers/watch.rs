@@ -32,6 +32,8 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 const CHUNK: usize = 64 * 1024;
 /// A watch without a time limit lives between this long and twice as long.
 const DEFAULT_LIFE_SECONDS: u64 = 1800;
+/// Instants do not reach as far as the numbers that clients can ask for.
+const LONGEST_LIFE_SECONDS: u64 = 10 * 365 * 24 * 60 * 60;
 
 /// `watch`
 pub async fn watch(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call) -> ApiResult<Answer> {
@@ -141,7 +143,7 @@ impl Tail {
             query,
             initial: initial.into_iter(),
             log,
-            deadline: now + Duration::from_secs(life),
+            deadline: now + Duration::from_secs(life.min(LONGEST_LIFE_SECONDS)),
             next_bookmark: now + BOOKMARK_EVERY,
             told: from,
             first_row: true,

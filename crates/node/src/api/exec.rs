@@ -2,10 +2,8 @@
 //!
 //! Every message begins with the number of its channel. The last message is the outcome, on the error channel.
 
-use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use futures::stream::{SplitSink, SplitStream};
@@ -26,7 +24,7 @@ use super::streams::Terminal;
 use super::websocket::{self, Socket};
 use super::{Answer, Parameters, Place, Refusal};
 use crate::context::Context;
-use crate::files;
+use crate::files::{self, Scratch};
 use crate::oci::spec::{Process, Spec};
 
 const STDIN: u8 = 0;
@@ -41,35 +39,12 @@ const PROTOCOLS: &[&str] = &["v5.channel.k8s.io", "v4.channel.k8s.io"];
 /// Messages that wait for a slow client before the program has to.
 const WAITING: usize = 16;
 
-/// Tells files of one call from those of another.
-static NUMBER: AtomicU64 = AtomicU64::new(0);
-
 /// What the client asked for.
 struct Wish {
     id: String,
     process: Process,
     stdin: bool,
     terminal: bool,
-}
-
-/// A file that goes away with its owner.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(node: &Context, suffix: &str) -> Self {
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        Self(node.layout.scratch().join(format!("{}-{number}.{suffix}", std::process::id())))
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = files::remove_file(&self.0);
-    }
 }
 
 pub(super) async fn answer(

@@ -36,6 +36,10 @@ const EXIT_CODE_PATIENCE: Duration = Duration::from_secs(5);
 const LONGEST_MESSAGE: usize = 4096;
 /// The share of a log that can stand in for last words.
 const LONGEST_LOG_MESSAGE: usize = 2048;
+/// The end of a log, with the time before each line, that such a share is found in.
+const LOG_LOOKED_AT: usize = 128 * 1024;
+/// Files of an image that are read when a container starts are cut to this length.
+const LONGEST_IMAGE_FILE: u64 = 1024 * 1024;
 
 /// Why a container did not start: what its status shows.
 #[derive(Debug, thiserror::Error)]
@@ -190,8 +194,8 @@ impl Surroundings<'_> {
     ) -> Result<crate::oci::spec::Spec, StartError> {
         let config = |error: &dyn std::fmt::Display| StartError::Config(error.to_string());
         let spec = self.pod.spec.as_ref().ok_or_else(|| StartError::Config("the pod has no spec".to_owned()))?;
-        let file = |name: &str| fs::read_to_string(tree.root.join("etc").join(name)).unwrap_or_default();
-        let user = security::user(spec, container, &tree.image.user, &file("passwd"), &file("group"));
+        let file = |path: &str| files::read_inside(&tree.root, path, LONGEST_IMAGE_FILE).unwrap_or_default();
+        let user = security::user(spec, container, &tree.image.user, &file("etc/passwd"), &file("etc/group"));
         let user = user.map_err(|error| config(&error))?;
         let wanted = environment::wanted(container);
         let data = self.node.objects.keyed(self.pod, &wanted).await.map_err(|error| config(&error))?;
@@ -423,17 +427,20 @@ pub(crate) fn lost(record: &ContainerRecord, started_at: Option<Timestamp>) -> T
 
 /// What the container left as its last words, or the end of its log.
 fn last_words(container: &Container, layout: &ContainerLayout, attempt: u32, exit_code: i32) -> Option<String> {
-    let written = fs::read(layout.termination_log()).unwrap_or_default();
+    let written = files::end_of(&layout.termination_log(), LONGEST_MESSAGE).unwrap_or_default();
     if !written.is_empty() {
-        let cut = &written[..written.len().min(LONGEST_MESSAGE)];
-        return Some(String::from_utf8_lossy(cut).into_owned());
+        return Some(String::from_utf8_lossy(&written).into_owned());
     }
     let fall_back = container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
     if !fall_back || exit_code == 0 {
         return None;
     }
-    let log = fs::read(layout.log(attempt)).unwrap_or_default();
-    let log = String::from_utf8_lossy(&log);
+    let log = files::end_of(&layout.log(attempt), LOG_LOOKED_AT).unwrap_or_default();
+    let mut log = &*String::from_utf8_lossy(&log);
+    if log.len() >= LOG_LOOKED_AT {
+        // It begins in the middle of a line.
+        log = log.split_once('\n').map_or("", |(_, rest)| rest);
+    }
     let mut lines: Vec<&str> = log.lines().filter_map(|line| line.splitn(4, ' ').nth(3)).collect();
     let mut length = 0;
     let first = lines.iter().rposition(|line| {

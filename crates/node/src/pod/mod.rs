@@ -15,6 +15,7 @@ mod etc;
 pub mod images;
 pub mod lifecycle;
 pub mod probes;
+mod program;
 pub mod record;
 mod report;
 pub mod status;

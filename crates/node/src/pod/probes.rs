@@ -18,6 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use ferrovirt_reconcile::Note;
 
+use super::program::{self, Outcome};
 use crate::context::Context;
 use crate::process::Process;
 use crate::runtime::Runtime;
@@ -230,14 +231,12 @@ async fn check(probe: &Probe, container: &Container, target: &Target) -> Result<
 }
 
 async fn execute(command: &[String], target: &Target) -> Result<(), String> {
-    let output = target.runtime.command().arg("exec").arg(&target.id).args(command).output().await;
-    let output = output.map_err(|error| error.to_string())?;
-    if output.status.success() {
+    let outcome = program::run(&target.node, &target.runtime, &target.id, command).await;
+    let Outcome { status, said } = outcome.map_err(|error| error.to_string())?;
+    if status.success() {
         return Ok(());
     }
-    let text = if output.stderr.is_empty() { output.stdout } else { output.stderr };
-    let text = String::from_utf8_lossy(&text[..text.len().min(1024)]).trim().to_owned();
-    Err(format!("{} ended with {}: {text}", command.first().map_or("", String::as_str), output.status))
+    Err(format!("{} ended with {status}: {said}", command.first().map_or("", String::as_str)))
 }
 
 /// A port by number, or by the name of one of the container's ports.

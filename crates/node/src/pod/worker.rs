@@ -479,8 +479,7 @@ impl Worker {
         if self.any_running() {
             let now = Instant::now();
             let grace = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(30);
-            let until =
-                *self.sidecars_until.get_or_insert(now + Duration::from_secs(u64::try_from(grace).unwrap_or(0)));
+            let until = *self.sidecars_until.get_or_insert(now + patience(grace));
             if until <= now || !self.asked_to_stop {
                 self.signal_all(until <= now);
                 self.asked_to_stop = true;
@@ -640,6 +639,12 @@ fn retry_pause(failures: u32) -> Duration {
     FIRST_RETRY.saturating_mul(1u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX)).min(LONGEST_RETRY)
 }
 
+/// A time to end that a pod's author has chosen. Instants do not reach as far as numbers.
+fn patience(grace_seconds: i64) -> Duration {
+    const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+    Duration::from_secs(u64::try_from(grace_seconds).unwrap_or(0)).min(LONGEST)
+}
+
 fn instant_of(at: Timestamp) -> Instant {
     let left = at.duration_since(Timestamp::now());
     Instant::now() + Duration::try_from(left).unwrap_or_default()
@@ -682,5 +687,11 @@ mod tests {
     #[test]
     fn pauses_grow_to_a_limit() {
         assert_eq!([1, 2, 3, 5, 99].map(|n| retry_pause(n).as_secs()), [1, 2, 4, 10, 10]);
+    }
+
+    #[test]
+    fn no_time_to_end_is_too_long_for_an_instant() {
+        assert_eq!([-1, 0, 30].map(|seconds| patience(seconds).as_secs()), [0, 0, 30]);
+        assert!(Instant::now() + patience(i64::MAX) > Instant::now());
     }
 }

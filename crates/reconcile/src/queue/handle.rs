@@ -8,6 +8,9 @@ use tokio::{sync::Notify, time::Instant};
 use super::{Priority, QueueCore, QueueHook, QueueKey, Taken, Time};
 use crate::backoff::Backoff;
 
+/// Delays may be what somebody has written into an object, and instants do not reach as far as numbers.
+const LONGEST_WAIT: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+
 /// How a queue behaves.
 pub struct QueueConfig {
     /// The pauses between retries of a failing key.
@@ -80,7 +83,7 @@ impl<K: QueueKey> Queue<K> {
             tokio::select! {
                 biased;
                 () = self.shared.work.notified() => {}
-                () = sleep_until(due.map(|due| self.shared.start + due)) => {}
+                () = sleep_until(due.map(|due| self.shared.start + due.min(LONGEST_WAIT))) => {}
             }
         }
     }
@@ -269,6 +272,19 @@ mod tests {
             ticket.done();
         }
         assert_eq!(seen, [("early", 30), ("late", 60)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_endless_delay_keeps_nobody_else_waiting() {
+        let queue = Queue::default();
+        queue.add_after(&"never", Priority::NORMAL, Duration::MAX);
+        let worker = tokio::spawn({
+            let queue = queue.clone();
+            async move { queue.next().await.map(|ticket| *ticket.key()) }
+        });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        queue.add_after(&"soon", Priority::NORMAL, Duration::from_secs(1));
+        assert_eq!(worker.await.unwrap(), Some("soon"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,0 +1,97 @@
+//! What a pod's author tries against the node.
+
+use ferrovirt_kubernetes::Pod;
+use ferrovirt_node::sources::Image;
+use k8s_openapi::api::core::v1::ContainerStatus;
+use serde_json::json;
+
+use crate::harness::{Cluster, shell};
+
+const MIB: u64 = 1024 * 1024;
+
+fn status(pod: &Pod) -> Option<ContainerStatus> {
+    pod.status.as_ref()?.container_statuses.as_ref()?.first().cloned()
+}
+
+/// The most memory that this process, in which the node runs, ever had.
+fn peak() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+/// How many processes of the machine have this argument.
+fn with_argument(argument: &str) -> usize {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+    lines.filter(|line| line.split(|&byte| byte == 0).any(|word| word == argument.as_bytes())).count()
+}
+
+#[tokio::test]
+async fn last_words_of_gigabytes_are_not_read_whole() {
+    let cluster = Cluster::start().await;
+    let before = peak();
+    let script = "truncate -s 4G /dev/termination-log; printf why >> /dev/termination-log; exit 1";
+    cluster.run("wordy", shell(script)).await;
+    let pod = cluster.until_phase("wordy", "Failed").await;
+    let message = status(&pod).unwrap().state.unwrap().terminated.unwrap().message.unwrap();
+    assert!(message.len() == 4096 && message.ends_with("why"), "{} bytes", message.len());
+    // Other tests run in this process at the same time.
+    assert!(peak() - before < 1024 * MIB, "{} MiB more", (peak() - before) / MIB);
+}
+
+#[tokio::test]
+async fn a_probes_program_is_heard_in_part_and_ends_with_its_time() {
+    let cluster = Cluster::start().await;
+    let before = peak();
+    // No other process of the machine has this argument.
+    let mark = format!("86400.{}", std::process::id());
+    let script = format!("echo >> /run/shared/count; head -c 1500000000 /dev/zero; sleep {mark}");
+    let mut spec = shell("while :; do sleep 0.1; done");
+    spec["containers"][0]["readinessProbe"] =
+        json!({"exec": {"command": ["sh", "-c", script]}, "periodSeconds": 1, "timeoutSeconds": 3});
+    spec["containers"][0]["volumeMounts"] = json!([{"name": "shared", "mountPath": "/run/shared"}]);
+    spec["volumes"] = json!([{"name": "shared", "emptyDir": {}}]);
+    cluster.run("loud", spec).await;
+    let pod = cluster.until_phase("loud", "Running").await;
+    let shared = cluster.config.directory.join("pods").join(pod.metadata.uid.clone().unwrap());
+    let count = shared.join("volumes/kubernetes.io~empty-dir/shared/count");
+    for _ in 0..600 {
+        if std::fs::metadata(&count).is_ok_and(|file| file.len() >= 4) {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    assert!(std::fs::metadata(&count).unwrap().len() >= 4, "it was probed four times");
+    assert!(with_argument(&mark) <= 2, "{} programs of earlier probes are still there", with_argument(&mark));
+    assert!(peak() - before < 1024 * MIB, "{} MiB more", (peak() - before) / MIB);
+    cluster.delete("loud", 0).await;
+    assert_eq!(with_argument(&mark), 0);
+}
+
+#[tokio::test]
+async fn an_images_users_are_not_looked_up_on_the_machine() {
+    let cluster = Cluster::start().await;
+    let tree = cluster.path().join("tree");
+    for directory in ["bin", "etc"] {
+        std::fs::create_dir_all(tree.join(directory)).unwrap();
+    }
+    std::fs::copy("/bin/busybox", tree.join("bin/busybox")).unwrap();
+    let outside = cluster.path().join("outside");
+    std::fs::write(&outside, "evil:x:4242:4242::/:/bin/sh\n").unwrap();
+    std::os::unix::fs::symlink(&outside, tree.join("etc/passwd")).unwrap();
+    let image = Image {
+        root: tree,
+        entrypoint: vec!["/bin/busybox".into(), "id".into()],
+        user: "evil".into(),
+        ..Image::default()
+    };
+    cluster.images.images.lock().unwrap().push(("example/evil:1".to_owned(), image));
+    let mut spec = shell("");
+    spec["containers"] = json!([{"name": "main", "image": "example/evil:1"}]);
+    cluster.run("evil", spec).await;
+    let waits =
+        |pod: &Pod| status(pod).and_then(|status| status.state?.waiting?.message).is_some_and(|m| m.contains("evil"));
+    cluster.until("evil", "refused: nobody knows its user", waits).await;
+    cluster.delete("evil", 0).await;
+}
