@@ -43,12 +43,13 @@ fn program() -> &'static str {
     if name.starts_with("kubectl-virt") || name.starts_with("kubectl_virt") { "kubectl virt" } else { "virtctl" }
 }
 
-/// An error and its causes in one line.
+/// An error and its causes in one line. Servers and guests have a part in its words.
 fn render(error: &anyhow::Error) -> String {
-    error.chain().fold(String::new(), |text, cause| match text.chars().last() {
+    let text = error.chain().fold(String::new(), |text, cause| match text.chars().last() {
         None => cause.to_string(),
         // Some messages of KubeVirt's have no colon, and scripts know them.
         Some(' ') => format!("{text}{cause}"),
         Some(_) => format!("{text}: {cause}"),
-    })
+    });
+    output::plain(&text).into_owned()
 }

@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use crate::output::plain;
 use crate::time::human;
 
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -28,7 +29,7 @@ struct State {
 impl Progress {
     /// Begins to wait for something.
     pub(crate) fn new(text: impl Into<String>) -> Self {
-        let state = State { text: text.into(), ..State::default() };
+        let state = State { text: plain(&text.into()).into_owned(), ..State::default() };
         Self { state: Mutex::new(state), began: Instant::now(), live: std::io::stderr().is_terminal() }
     }
 
@@ -40,7 +41,7 @@ impl Progress {
     /// There is news.
     pub(crate) fn say(&self, text: impl Into<String>) {
         if let Ok(mut state) = self.state.lock() {
-            state.text = text.into();
+            state.text = plain(&text.into()).into_owned();
         }
     }
 

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
+use crate::output::plain;
+
 /// One object on the path, with its state in a word or two.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Step {
@@ -81,6 +83,14 @@ impl Verdict {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::new();
+        self.write(&mut text)?;
+        out.write_str(&plain(&text))
+    }
+}
+
+impl Verdict {
+    fn write(&self, out: &mut impl fmt::Write) -> fmt::Result {
         match &self.blocker {
             None => writeln!(out, "{} is healthy.", self.subject)?,
             Some(finding) => {
@@ -102,5 +112,26 @@ impl fmt::Display for Verdict {
             writeln!(out, "  note: {note}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_others_are_shown_and_not_obeyed() {
+        let said = Some("\u{1b}]0;owned\u{7}denied\nsecond line".to_owned());
+        let finding = Finding::new("Pod shop/p", "ImagePull", "the image cannot be pulled", "look at it").says(said);
+        let verdict = Verdict {
+            subject: "web".to_owned(),
+            path: Vec::new(),
+            blocker: Some(finding),
+            notes: vec!["a\rb".to_owned()],
+        };
+        let shown = verdict.to_string();
+        assert!(shown.contains("it says: ^[]0;owned^Gdenied\n           second line"), "{shown}");
+        assert!(shown.contains("note: a^Mb"), "{shown}");
+        assert!(shown.chars().all(|c| c == '\n' || !c.is_control()), "{shown:?}");
     }
 }
