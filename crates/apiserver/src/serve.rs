@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,7 +11,7 @@ use http::Request;
 use http_body::Body;
 use http_body_util::BodyExt;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -24,6 +25,10 @@ use crate::server::{Peer, Server};
 const DRAIN: Duration = Duration::from_secs(2);
 /// A client that connects and says nothing is let go.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// So is one that has shaken hands and asks for nothing.
+const FIRST_REQUEST: Duration = Duration::from_secs(30);
+/// A connection may be idle for so long, and the head of a request may take so long.
+const IDLE: Duration = Duration::from_secs(90);
 
 /// Serves TLS connections until `stop` is cancelled.
 pub async fn serve(
@@ -67,19 +72,45 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let peer = Arc::new(peer);
+    let first = FirstRequest::default();
+    let asked = first.clone();
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+        asked.came();
         let (server, peer) = (server.clone(), peer.clone());
         async move { Ok::<_, Infallible>(server.handle(request.map(erase), &peer).await) }
     });
-    let builder = auto::Builder::new(TokioExecutor::new());
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE);
+    builder.http2().timer(TokioTimer::new()).keep_alive_interval(IDLE);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::pin!(connection);
     tokio::select! {
         _ = connection.as_mut() => return,
+        () = first.missed() => return,
         () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
     }
     // Watches never end by themselves; closing the connection is how their clients learn to come back.
     let _ = tokio::time::timeout(DRAIN, connection).await;
+}
+
+/// Whether a connection is used at all. Before its first request nobody knows who is at its other end, and neither version of HTTP limits
+/// how long they may take to say which one they speak.
+#[derive(Clone, Default)]
+pub struct FirstRequest(Arc<AtomicBool>);
+
+impl FirstRequest {
+    /// It is here.
+    pub fn came(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns when the first request did not come in time; never, when it did.
+    pub async fn missed(&self) {
+        tokio::time::sleep(FIRST_REQUEST).await;
+        if self.0.load(Ordering::Relaxed) {
+            std::future::pending().await
+        }
+    }
 }
 
 /// Forgets where a body comes from.

@@ -3,14 +3,17 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use ferrovirt_apiserver::auth::UserInfo;
 use ferrovirt_apiserver::cluster;
+use ferrovirt_apiserver::serve;
 use ferrovirt_apiserver::server::{Machine, Peer};
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
 async fn answer(request: Request<&'static str>) -> (u16, String) {
@@ -51,6 +54,32 @@ async fn a_watch_that_is_to_last_for_longer_than_there_is_time() {
     let mut events = server.handle(request, &peer).await.into_body();
     let first = events.frame().await.unwrap().unwrap().into_data().unwrap();
     assert!(first.starts_with(br#"{"type":"ADDED""#), "{first:?}");
+    stop.cancel();
+    keeper.stopped().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_that_ask_for_nothing_end() {
+    let keys = tempfile::tempdir().unwrap();
+    let stop = CancellationToken::new();
+    let (server, keeper) = cluster::in_memory(keys.path(), Arc::new(Machine), stop.clone()).await.unwrap();
+    let peer = || Peer::Trusted(UserInfo::new("admin", ["system:masters"]));
+    for said in ["", "GET / HTTP/1.1\r\nhost: a\r\nx: ", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
+        let (mut client, theirs) = tokio::io::duplex(1024);
+        client.write_all(said.as_bytes()).await.unwrap();
+        serve::connection(server.clone(), theirs, peer(), stop.clone()).await;
+    }
+    // One that has asked may think about its next question, for a while.
+    let (mut client, theirs) = tokio::io::duplex(1024);
+    let ask = "GET /livez HTTP/1.1\r\nhost: a\r\n\r\n";
+    client.write_all(ask.as_bytes()).await.unwrap();
+    let connection = tokio::spawn(serve::connection(server.clone(), theirs, peer(), stop.clone()));
+    let mut answer = [0; 15];
+    client.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200 OK");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!connection.is_finished(), "it was used");
+    connection.await.unwrap();
     stop.cancel();
     keeper.stopped().await;
 }

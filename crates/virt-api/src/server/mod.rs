@@ -26,7 +26,7 @@ use ferrovirt_apiserver::http::info::{RequestInfo, query_pairs};
 use ferrovirt_apiserver::http::negotiate::Output;
 use ferrovirt_apiserver::http::options::Query;
 use ferrovirt_apiserver::http::respond::{self, Answer};
-use ferrovirt_apiserver::serve::erase;
+use ferrovirt_apiserver::serve::{FirstRequest, erase};
 use ferrovirt_apiserver::server::Call;
 use ferrovirt_apiserver::status::{ApiError, ApiResult};
 use http::header::{CONNECTION, HeaderValue, UPGRADE};
@@ -147,7 +147,10 @@ impl VirtApi {
         let _ = stream.set_nodelay(true);
         let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
         let peer = Arc::new(Peer::new(stream.get_ref().1.peer_certificates().unwrap_or_default()));
+        let first = FirstRequest::default();
+        let asked = first.clone();
         let service = service_fn(move |request: Request<Incoming>| {
+            asked.came();
             let (server, peer) = (self.clone(), peer.clone());
             async move { Ok::<_, Infallible>(server.handle(request.map(erase), &peer).await) }
         });
@@ -160,6 +163,7 @@ impl VirtApi {
         tokio::pin!(connection);
         tokio::select! {
             _ = connection.as_mut() => return,
+            () = first.missed() => return,
             () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
         }
         let _ = tokio::time::timeout(DRAIN, connection).await;
