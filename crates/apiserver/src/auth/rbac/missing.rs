@@ -10,7 +10,7 @@ use super::rule::{ALL, PolicyRule, url_covers};
 
 /// How many missing rights a message lists.
 const LISTED: usize = 100;
-/// How many combinations are looked at. Whoever has so many different rights that this is not enough cannot pass them on in one rule.
+/// How many combinations are looked at in all. Whoever has so many different rights that this is not enough cannot pass them on at once.
 const LOOKED_AT: usize = 1_000_000;
 
 /// Rights that are missing.
@@ -155,8 +155,9 @@ impl<'a> Owned<'a> {
         let names = if names.is_empty() { &any[..] } else { &names[..] };
         let combinations =
             [groups.len(), resources.len(), names.len(), verbs.len()].into_iter().fold(1, usize::saturating_mul);
-        if combinations > LOOKED_AT {
-            found.more += combinations;
+        found.looked_at = found.looked_at.saturating_add(combinations);
+        if found.looked_at > LOOKED_AT {
+            found.more = found.more.saturating_add(combinations);
             return;
         }
         for (of_group, groups) in &groups {
@@ -165,9 +166,12 @@ impl<'a> Owned<'a> {
                 for (of_name, names) in names {
                     let of_all = of_both.both(of_name);
                     let lacking = verbs.iter().filter(|(of_verb, _)| of_verb.shares_none_with(&of_all));
-                    let mut lacking: Vec<_> = lacking.flat_map(|(_, verbs)| verbs).copied().collect();
+                    // There may be many of them; no more than these are ever shown.
+                    let mut lacking: Vec<_> =
+                        lacking.flat_map(|(_, verbs)| verbs.iter().take(LISTED)).copied().collect();
                     if !lacking.is_empty() {
                         lacking.sort_unstable();
+                        lacking.truncate(LISTED);
                         found.add([groups, resources, names], &lacking);
                     }
                 }
@@ -183,7 +187,7 @@ impl<'a> Owned<'a> {
             owned.for_each(|(rule, _)| covering.insert(*rule));
             for (_, verbs) in verbs.iter().filter(|(of_verb, _)| of_verb.shares_none_with(&covering)) {
                 let room = LISTED.saturating_sub(found.len()).min(verbs.len());
-                found.more += verbs.len() - room;
+                found.more = found.more.saturating_add(verbs.len() - room);
                 found.urls.extend(verbs[..room].iter().map(|(_, verb)| PolicyRule {
                     verbs: vec![(*verb).to_owned()],
                     non_resource_urls: vec![url.clone()],
@@ -215,6 +219,7 @@ struct Found<'v> {
     verbs: BTreeMap<(&'v str, &'v str, Option<&'v str>), Vec<&'v str>>,
     urls: Vec<PolicyRule>,
     more: usize,
+    looked_at: usize,
 }
 
 impl<'v> Found<'v> {
@@ -235,7 +240,7 @@ impl<'v> Found<'v> {
                 break;
             }
             written += 1;
-            self.verbs.entry(place).or_default().extend(lacking.iter().take(LISTED).map(|(_, verb)| *verb));
+            self.verbs.entry(place).or_default().extend(lacking.iter().map(|(_, verb)| *verb));
         }
         self.more = self.more.saturating_add(combinations - written);
     }
@@ -245,25 +250,8 @@ impl<'v> Found<'v> {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::rule::fixtures::{on, strings, urls};
     use super::*;
-
-    fn strings(items: &[&str]) -> Vec<String> {
-        items.iter().map(|&s| s.to_owned()).collect()
-    }
-
-    fn on(verbs: &[&str], groups: &[&str], resources: &[&str], names: &[&str]) -> PolicyRule {
-        PolicyRule {
-            verbs: strings(verbs),
-            api_groups: strings(groups),
-            resources: strings(resources),
-            resource_names: strings(names),
-            ..PolicyRule::default()
-        }
-    }
-
-    fn urls(verbs: &[&str], urls: &[&str]) -> PolicyRule {
-        PolicyRule { verbs: strings(verbs), non_resource_urls: strings(urls), ..PolicyRule::default() }
-    }
 
     #[test]
     fn covering_follows_wildcards_and_names() {

@@ -88,14 +88,14 @@ pub(super) fn url_covers(owned: &str, wanted: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
+pub(super) mod fixtures {
+    use super::PolicyRule;
 
-    fn strings(items: &[&str]) -> Vec<String> {
+    pub(in super::super) fn strings(items: &[&str]) -> Vec<String> {
         items.iter().map(|&s| s.to_owned()).collect()
     }
 
-    fn on(verbs: &[&str], groups: &[&str], resources: &[&str], names: &[&str]) -> PolicyRule {
+    pub(in super::super) fn on(verbs: &[&str], groups: &[&str], resources: &[&str], names: &[&str]) -> PolicyRule {
         PolicyRule {
             verbs: strings(verbs),
             api_groups: strings(groups),
@@ -105,9 +105,15 @@ mod tests {
         }
     }
 
-    fn urls(verbs: &[&str], urls: &[&str]) -> PolicyRule {
+    pub(in super::super) fn urls(verbs: &[&str], urls: &[&str]) -> PolicyRule {
         PolicyRule { verbs: strings(verbs), non_resource_urls: strings(urls), ..PolicyRule::default() }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fixtures::{on, urls};
+    use super::*;
 
     #[test]
     fn resource_rules_allow_what_they_name() {
