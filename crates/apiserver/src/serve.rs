@@ -108,7 +108,7 @@ impl FirstRequest {
     pub async fn missed(&self) {
         tokio::time::sleep(FIRST_REQUEST).await;
         if self.0.load(Ordering::Relaxed) {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }
