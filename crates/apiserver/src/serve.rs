@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::server::{Peer, Server};
+use crate::stalled::{Stalled, Upgraded};
 
 /// How long open requests may take once the server ends; watches end at once.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -29,6 +30,8 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const FIRST_REQUEST: Duration = Duration::from_secs(30);
 /// A connection may be idle for so long, and the head of a request may take so long.
 const IDLE: Duration = Duration::from_secs(90);
+/// What is made of an answer before its client takes it, for each request of HTTP/2. Less would make fast clients wait.
+const UNSENT: usize = 128 << 10;
 
 /// Serves TLS connections until `stop` is cancelled.
 pub async fn serve(
@@ -74,14 +77,20 @@ where
     let peer = Arc::new(peer);
     let first = FirstRequest::default();
     let asked = first.clone();
+    let upgraded = Upgraded::default();
+    let stream = Stalled::new(stream, upgraded.clone());
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
         asked.came();
-        let (server, peer) = (server.clone(), peer.clone());
-        async move { Ok::<_, Infallible>(server.handle(request.map(erase), &peer).await) }
+        let (server, peer, upgraded) = (server.clone(), peer.clone(), upgraded.clone());
+        async move {
+            let answer = server.handle(request.map(erase), &peer).await;
+            upgraded.note(&answer);
+            Ok::<_, Infallible>(answer)
+        }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE);
-    builder.http2().timer(TokioTimer::new()).keep_alive_interval(IDLE);
+    builder.http2().timer(TokioTimer::new()).keep_alive_interval(IDLE).max_send_buf_size(UNSENT);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::pin!(connection);
     tokio::select! {

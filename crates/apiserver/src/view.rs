@@ -4,8 +4,9 @@
 //! buffer serves every version of a kind, and the common case copies bytes without parsing them.
 
 use std::borrow::Cow;
+use std::sync::OnceLock;
 
-use bytes::{BufMut, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use ferrovirt_machinery::table::Printer;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
@@ -26,6 +27,8 @@ pub struct View<'a> {
     /// `{"apiVersion":…,"kind":…,`
     head: String,
     include: Include,
+    /// Made when the first row is.
+    printer: OnceLock<Cow<'a, Printer>>,
 }
 
 /// What a table row carries besides its cells.
@@ -47,7 +50,7 @@ impl<'a> View<'a> {
             Some("Object") => Include::Object,
             _ => Include::Metadata,
         };
-        Self { resource, output, now, head, include }
+        Self { resource, output, now, head, include, printer: OnceLock::new() }
     }
 
     /// The object as a value of this resource's version, as of `revision`.
@@ -97,10 +100,7 @@ impl<'a> View<'a> {
             Shape::Metadata { version, .. } => write_value(&metadata_only(self.value(object, revision), version), out),
             Shape::Table { version } => {
                 let value = self.value(object, revision);
-                write_value(
-                    &self.table(version, &[Cow::Owned(value)], &json!({"resourceVersion": revision.to_string()})),
-                    out,
-                );
+                write_value(&self.table(version, &value, &json!({"resourceVersion": revision.to_string()})), out);
             }
         }
     }
@@ -131,112 +131,86 @@ impl<'a> View<'a> {
             Shape::Metadata { version, .. } => metadata_only(value, version),
             Shape::Table { version } => {
                 let meta = json!({"resourceVersion": value["metadata"]["resourceVersion"]});
-                self.table(version, &[Cow::Owned(value)], &meta)
+                self.table(version, &value, &meta)
             }
         };
         respond::object(code, self.output, &shown)
     }
 
-    /// A list.
-    pub fn list(&self, objects: &[std::sync::Arc<Object>], meta: &Value) -> Answer {
-        match self.output.shape {
-            Shape::Object if !self.output.yaml && !self.output.pretty => {
-                respond::bytes(StatusCode::OK, "application/json", self.list_bytes(objects, meta))
-            }
-            Shape::Table { version } => {
-                let values: Vec<_> =
-                    objects.iter().map(|object| Cow::Owned(self.value(object, object.revision))).collect();
-                respond::object(StatusCode::OK, self.output, &self.table(version, &values, meta))
-            }
-            _ => {
-                let items: Vec<_> = objects.iter().map(|object| self.item(object)).collect();
-                respond::object(StatusCode::OK, self.output, &self.list_value(&items, meta))
-            }
-        }
-    }
-
-    fn item(&self, object: &Object) -> Value {
-        let mut value = self.value(object, object.revision);
-        if let Shape::Metadata { version, .. } = self.output.shape {
-            return metadata_only(value, version);
-        }
-        self.strip_type(&mut value);
-        value
-    }
-
-    /// Built-in lists name the type once, custom ones in every item.
-    fn strip_type(&self, value: &mut Value) {
-        if self.resource.custom.is_none()
-            && let Value::Object(map) = value
-        {
-            map.remove("apiVersion");
-            map.remove("kind");
-        }
-    }
-
-    /// A list value around ready items.
-    pub fn list_value(&self, items: &[Value], meta: &Value) -> Value {
+    /// What stands before the items of a list, and the name of the field that holds them.
+    pub fn list_head(&self, meta: &Value) -> (Value, &'static str) {
         let (api_version, kind) = match self.output.shape {
+            Shape::Table { version } => {
+                let head = json!({
+                    "apiVersion": format!("meta.k8s.io/{version}"), "columnDefinitions": self.printer().columns(),
+                    "kind": "Table", "metadata": meta,
+                });
+                return (head, "rows");
+            }
             Shape::Metadata { version, .. } => {
                 (format!("meta.k8s.io/{version}"), "PartialObjectMetadataList".to_owned())
             }
-            _ => (self.resource.api_version(), self.resource.list_kind.clone()),
+            Shape::Object => (self.resource.api_version(), self.resource.list_kind.clone()),
         };
-        json!({"apiVersion": api_version, "kind": kind, "metadata": meta, "items": items})
+        (json!({"apiVersion": api_version, "kind": kind, "metadata": meta}), "items")
     }
 
-    fn list_bytes(&self, objects: &[std::sync::Arc<Object>], meta: &Value) -> bytes::Bytes {
-        let size: usize = objects.iter().map(|object| object.body.len() + self.head.len() + 24).sum();
-        let mut out = BytesMut::with_capacity(size + 256);
-        out.put_slice(format!("{{\"apiVersion\":\"{}\",\"items\":[", self.resource.api_version(),).as_bytes());
-        let head = if self.resource.custom.is_some() { self.head.as_str() } else { "{" };
-        for (index, object) in objects.iter().enumerate() {
-            if index > 0 {
-                out.put_u8(b',');
-            }
-            if self.is_verbatim(object) {
-                out.put_slice(head.as_bytes());
-                self.write_tail(object, object.revision, &mut out);
-            } else {
-                write_value(&self.item(object), &mut out);
-            }
+    /// One item of a list, or one row of a table.
+    pub fn item(&self, object: &Object) -> Value {
+        let mut value = self.value(object, object.revision);
+        match self.output.shape {
+            Shape::Table { version } => return self.row(version, &value),
+            Shape::Metadata { version, .. } => return metadata_only(value, version),
+            Shape::Object if self.resource.custom.is_none() => strip_type(&mut value),
+            Shape::Object => {}
         }
-        out.put_slice(format!("],\"kind\":\"{}\",\"metadata\":{meta}}}\n", self.resource.list_kind).as_bytes());
-        out.freeze()
+        value
     }
 
-    /// A table of the given objects.
-    fn table(&self, version: &str, objects: &[Cow<'_, Value>], meta: &Value) -> Value {
-        let printer = self.printer();
-        let rows: Vec<Value> = objects
-            .iter()
-            .map(|object| {
-                let mut row = Map::new();
-                row.insert("cells".into(), printer.row(object, self.now).into());
-                let attached = match self.include {
-                    Include::None => None,
-                    Include::Metadata => Some(metadata_only(object.clone().into_owned(), version)),
-                    Include::Object => Some(object.clone().into_owned()),
-                };
-                row.insert("object".into(), attached.unwrap_or(Value::Null));
-                let conditions = printer.conditions(object);
-                if !conditions.is_empty() {
-                    row.insert("conditions".into(), conditions.into());
-                }
-                Value::Object(row)
-            })
-            .collect();
+    /// The text of an item as it is stored: what stands before it, and the two parts around its revision. `None` where the item is not sent
+    /// as it is.
+    ///
+    /// Built-in lists name the type once, custom ones in every item.
+    pub fn verbatim(&self, object: &Object) -> Option<(&str, Bytes, Bytes)> {
+        let as_it_is = self.output.shape == Shape::Object && !self.output.yaml && !self.output.pretty;
+        if !as_it_is || !self.is_verbatim(object) {
+            return None;
+        }
+        let head = if self.resource.custom.is_some() { self.head.as_str() } else { "{" };
+        let (before, after) = object.body.parts();
+        Some((head, before.slice(1.min(before.len())..), after))
+    }
+
+    /// A table of one object.
+    fn table(&self, version: &str, object: &Value, meta: &Value) -> Value {
         json!({
             "kind": "Table", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": meta,
-            "columnDefinitions": printer.columns(), "rows": rows,
+            "columnDefinitions": self.printer().columns(), "rows": [self.row(version, object)],
         })
     }
 
-    fn printer(&self) -> Cow<'_, Printer> {
-        match &self.resource.custom {
+    fn row(&self, version: &str, object: &Value) -> Value {
+        let printer = self.printer();
+        let mut row = Map::new();
+        row.insert("cells".into(), printer.row(object, self.now).into());
+        let attached = match self.include {
+            Include::None => None,
+            Include::Metadata => Some(metadata_only(object.clone(), version)),
+            Include::Object => Some(object.clone()),
+        };
+        row.insert("object".into(), attached.unwrap_or(Value::Null));
+        let conditions = printer.conditions(object);
+        if !conditions.is_empty() {
+            row.insert("conditions".into(), conditions.into());
+        }
+        Value::Object(row)
+    }
+
+    fn printer(&self) -> &Printer {
+        self.printer.get_or_init(|| match &self.resource.custom {
             Some(custom) => Cow::Borrowed(&custom.printer),
             None => Cow::Owned(Printer::builtin(&self.resource.group, &self.resource.kind)),
-        }
+        })
     }
 
     /// The object of a bookmark.
@@ -290,7 +264,7 @@ fn write_value(value: &Value, out: &mut BytesMut) {
     let _ = serde_json::to_writer(&mut writer, value);
 }
 
-fn put_revision(revision: Revision, out: &mut BytesMut) {
+pub(crate) fn put_revision(revision: Revision, out: &mut BytesMut) {
     out.put_slice(revision.to_string().as_bytes());
 }
 

@@ -11,6 +11,7 @@ use crate::http::body::{self, RequestBody};
 use crate::http::negotiate::Output;
 use crate::http::options::{DeleteOptions, ListOptions, Propagation};
 use crate::http::respond::{self, Answer};
+use crate::listing;
 use crate::registry::Resource;
 use crate::select::Selection;
 use crate::server::{Call, Server};
@@ -71,7 +72,6 @@ pub async fn delete_collection(
     let namespace = (!path.namespace.is_empty()).then_some(path.namespace.as_str());
     let page = server.store.list(&resource.storage, namespace, None, None, None).map_err(ApiError::internal)?;
     let objects: Vec<_> = page.objects.into_iter().filter(|object| selection.matches(object)).collect();
-    let view = View::new(resource, &output, &call.query, server.environment.now());
     for object in &objects {
         let mut writer = writer(server, resource, call, &options)?;
         writer.namespace = object.namespace();
@@ -86,7 +86,8 @@ pub async fn delete_collection(
     if resource.custom.is_some() {
         meta["continue"] = "".into();
     }
-    Ok(view.list(&objects, &meta))
+    let now = server.environment.now();
+    Ok(listing::answer(resource.clone(), output, call.query.clone(), now, objects, &meta))
 }
 
 async fn delete_options(call: &Call, body: RequestBody) -> ApiResult<DeleteOptions> {

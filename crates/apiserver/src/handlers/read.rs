@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::http::negotiate::{Output, Shape};
 use crate::http::options::{ListOptions, VersionMatch, parse_version};
 use crate::http::respond::Answer;
+use crate::listing;
 use crate::registry::Resource;
 use crate::select::Selection;
 use crate::server::{Call, Server};
@@ -126,8 +127,8 @@ pub async fn list(server: &Arc<Server>, resource: &Arc<Resource>, call: &Call) -
             meta["remainingItemCount"] = page.remaining.into();
         }
     }
-    let view = View::new(resource, &output, &call.query, server.environment.now());
-    Ok(view.list(&page.objects, &meta))
+    let now = server.environment.now();
+    Ok(listing::answer(resource.clone(), output, call.query.clone(), now, page.objects, &meta))
 }
 
 async fn place(server: &Server, resource: &Resource, options: &ListOptions, namespace: &str) -> ApiResult<Place> {

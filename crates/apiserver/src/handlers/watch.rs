@@ -19,6 +19,8 @@ use super::read::wait_until_fresh;
 use crate::http::negotiate::{Output, Shape};
 use crate::http::options::{ListOptions, Query};
 use crate::http::respond::Answer;
+use crate::lease::Lease;
+use crate::listing;
 use crate::registry::Resource;
 use crate::select::Selection;
 use crate::server::{Call, Server};
@@ -74,7 +76,7 @@ struct Tail {
     output: Output,
     query: Query,
     /// Objects to send before the first change.
-    initial: std::vec::IntoIter<Arc<Object>>,
+    initial: Option<Lease<std::vec::IntoIter<Arc<Object>>>>,
     /// After the initial objects comes the bookmark that says so.
     ends_initial: Option<Revision>,
     log: Watch,
@@ -141,7 +143,7 @@ impl Tail {
             resource,
             output,
             query,
-            initial: initial.into_iter(),
+            initial: (!initial.is_empty()).then(|| Lease::new(initial.into_iter(), listing::PATIENCE)),
             log,
             deadline: now + Duration::from_secs(life.min(LONGEST_LIFE_SECONDS)),
             next_bookmark: now + BOOKMARK_EVERY,
@@ -205,12 +207,25 @@ impl Tail {
     /// Sends what was there before the watch; false when that is done.
     fn write_initial(&mut self, out: &mut BytesMut) -> bool {
         let mut wrote = false;
-        while out.len() < CHUNK {
-            let Some(object) = self.initial.next() else { break };
-            if self.selection.matches(&object) {
-                self.write_object("ADDED", &object, object.revision, out);
+        while let Some(objects) = self.initial.take() {
+            match objects.with(Iterator::next) {
+                Some(Some(object)) => {
+                    if self.selection.matches(&object) {
+                        self.write_object("ADDED", &object, object.revision, out);
+                    }
+                    wrote = true;
+                    self.initial = Some(objects);
+                    if out.len() >= CHUNK {
+                        break;
+                    }
+                }
+                Some(None) => {}
+                // The client took too long for the state at its start: it has to begin anew.
+                None => {
+                    self.lost = true;
+                    return false;
+                }
             }
-            wrote = true;
         }
         if !wrote && let Some(revision) = self.ends_initial.take() {
             let view = View::new(&self.resource, &self.output, &self.query, self.server.environment.now());
