@@ -41,19 +41,41 @@ impl Act<EvacuationController> for Action {
                 let api = Api::namespaced(controller.client.clone(), namespace);
                 let expected = &controller.expected_migrations;
                 match standard::create_expected(&api, &*migration, node, expected).await {
-                    // Somebody else moves the guest, or it cannot move any more: the next look shows it.
-                    Err(failure) if failure.category() == Category::Invalid => {
-                        Err(Failure::new(Category::Conflict, "evacuate a guest", failure))
+                    // Somebody else moves the guest, or it cannot move any more, or may not: a quota is full, a webhook says no. The
+                    // others of its node leave all the same, and it is looked at again later.
+                    Err(failure) if matches!(failure.category(), Category::Invalid | Category::Forbidden) => {
+                        tell_refused(controller, &migration, &failure).await;
+                        Ok(())
                     }
                     other => other.map(drop),
                 }
             }
             Self::Tell { vmi, note, said } => {
-                // The recorder has logged it.
-                let _ = controller.recorder.record(&reference(&*vmi), &note).await;
-                controller.told.lock().insert(said);
+                tell(controller, &vmi, &note, said).await;
                 Ok(())
             }
         }
+    }
+}
+
+async fn tell(controller: &EvacuationController, vmi: &VirtualMachineInstance, note: &Note, said: String) {
+    // The recorder has logged it.
+    let _ = controller.recorder.record(&reference(vmi), note).await;
+    controller.told.lock().insert(said);
+}
+
+/// Says once why the API server does not take a migration.
+async fn tell_refused(
+    controller: &EvacuationController,
+    migration: &VirtualMachineInstanceMigration,
+    failure: &Failure,
+) {
+    let namespace = migration.metadata.namespace.as_deref().unwrap_or_default();
+    let key = ObjectKey::new(namespace, &migration.spec.vmi_name);
+    let Some(vmi) = controller.caches.vmis.get_key(&key) else { return };
+    let why = format!("its migration to another node is refused: {}", failure.message());
+    let said = format!("{}: {why}", vmi.metadata.uid.as_deref().unwrap_or_default());
+    if !controller.told.lock().contains(&said) {
+        tell(controller, &vmi, &Note::warning("EvacuationBlocked", why), said).await;
     }
 }

@@ -19,6 +19,8 @@ use crate::migration::turn::{Entry, Free, Standing};
 const PREFIX: &str = "kubevirt-evacuation-";
 /// When to look again for a free slot, should nobody tell.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// When to look whether a migration that was asked for is there: it may have been refused, and nothing tells when it would be taken.
+const AGAIN: Duration = Duration::from_secs(30);
 /// Who else evicts pods, without hurry.
 const DESCHEDULER: &str = "descheduler";
 
@@ -43,7 +45,7 @@ pub fn decide(view: &View) -> Plan<Action, ()> {
         match wanted(view, guest) {
             Wanted::Nothing => {}
             Wanted::Move if free.take(&view.node) => {
-                plan = plan.then(Action::Create(Box::new(migration(&view.node, guest))));
+                plan = plan.then(Action::Create(Box::new(migration(&view.node, guest)))).look_again_after(AGAIN);
             }
             Wanted::Move => plan = plan.look_again_after(PATIENCE),
             Wanted::Stuck(why) => {

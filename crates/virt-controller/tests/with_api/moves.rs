@@ -216,6 +216,23 @@ async fn a_marked_guest_is_moved_and_one_that_cannot_move_says_why() {
 }
 
 #[tokio::test]
+async fn a_guest_whose_migration_is_refused_keeps_nobody_else_on_its_node() {
+    let world = World::new().await;
+    let _controller = world.controller();
+    // The migration would have the name as a label, and labels have at most 63 characters.
+    let refused = "a".repeat(70);
+    for name in [refused.as_str(), "web"] {
+        world.movable_guest(name, NODE).await;
+        let marked = json!({"spec": {"evictionStrategy": "LiveMigrate"}, "status": {"evacuationNodeName": NODE}});
+        world.patch_guest(name, marked).await;
+    }
+    let list = || async { world.migrations().list(&ListParams::default()).await.unwrap().items };
+    world.until("a migration", || async { !list().await.is_empty() }).await;
+    assert_eq!(list().await[0].spec.vmi_name, "web");
+    world.end().await;
+}
+
+#[tokio::test]
 async fn a_fenced_node_fails_its_guests_and_a_silent_one_does_not() {
     let world = World::new().await;
     let _controller = world.controller();
