@@ -59,6 +59,10 @@ pub(crate) struct Args {
     health_port: u16,
 }
 
+/// Whoever started this process starts it again, and VMs go on meanwhile.
+pub(crate) const KVM_RUNS: &str =
+    "KVM works on this node, which could not be told before: this process begins anew with it";
+
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     super::serve::log();
@@ -87,7 +91,8 @@ async fn handle(args: &Args) -> anyhow::Result<()> {
         identities: identities.clone(),
     };
     let beside = [tokio::spawn(health), tokio::spawn(keeper.run())];
-    let facts = ferrovirt_virt_handler::probe::facts().await;
+    let found = ferrovirt_virt_handler::probe::facts().await;
+    let facts = found.facts.clone();
     tracing::info!(node = args.node, accelerator = ?facts.accelerator, "virt-handler starts");
     let plugins = ferrovirt_device_plugin::Config {
         directory: args.kubelet.join("device-plugins"),
@@ -118,6 +123,7 @@ async fn handle(args: &Args) -> anyhow::Result<()> {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
         ended = handler => ended.context("virt-handler ended")?,
+        () = found.until_kvm_runs() => anyhow::bail!("{KVM_RUNS}"),
     }
     stop.cancel();
     plugins.await?;

@@ -52,7 +52,8 @@ async fn node(args: &Args) -> anyhow::Result<()> {
     let runtime_client = client(&directory.join(NODE_KUBECONFIG)).await?;
     let handler_client = client(&directory.join(HANDLER_KUBECONFIG)).await?;
     let stop = CancellationToken::new();
-    let facts = ferrovirt_virt_handler::probe::facts().await;
+    let found = ferrovirt_virt_handler::probe::facts().await;
+    let facts = found.facts.clone();
     let network = ferrovirt_cluster_network::Cluster::open(&state.join("network"), "ferrovirt").await?;
     let network = network.node(args.index, &name).await.context("cannot set up the node's network")?;
     let images = Arc::new(ferrovirt_images::Store::open(&state.join("images"))?);
@@ -88,6 +89,7 @@ async fn node(args: &Args) -> anyhow::Result<()> {
         _ = interrupt.recv() => {}
         ended = runtime => ended?.context("the node runtime ended")?,
         ended = handler => ended?.context("virt-handler ended")?,
+        () = found.until_kvm_runs() => anyhow::bail!("{}", super::handler::KVM_RUNS),
     }
     stop.cancel();
     Process::unregister(&directory);
