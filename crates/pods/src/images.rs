@@ -9,15 +9,13 @@
 //! A sidecar is an init container that stays: it runs before `compute` starts, and the kubelet ends it when `compute` has ended, so it keeps no
 //! pod alive. Nothing of the image runs in it. `compute` sees neither the program nor the sockets.
 
-use std::collections::BTreeMap;
-
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::kubevirt::SupportContainerType;
 use ferrovirt_api::meta::PullPolicy;
-use ferrovirt_launcher_rpc::paths::{self, RUNTIME_USER};
-use k8s_openapi::api::core::v1::{Capabilities, Container, ResourceRequirements, SecurityContext, VolumeMount};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use ferrovirt_launcher_rpc::paths;
+use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 
+use crate::helper::{self, Figures};
 use crate::volumes::free_name;
 use crate::{ContainerDisks, LauncherConfig, container};
 
@@ -30,13 +28,15 @@ const PROGRAM_DIRECTORY: &str = "/ferrovirt/bin";
 /// The container that copies.
 const INSTALLER: &str = "container-disk-binary";
 
-/// What a sidecar asks for: it sleeps. There is no limit for its CPU: the runtime's own work to start it would count, and take seconds.
-const REQUESTS: [(&str, &str); 2] = [("cpu", "1m"), ("memory", "1M")];
-/// What it may have. KubeVirt's figure; it takes a twentieth.
-const LIMITS: [(&str, &str); 1] = [("memory", "40M")];
-/// What it asks for and may have in a pod whose limits equal its requests. Less CPU, and each image delays the start by a second; more, and
-/// it is missing on nodes that give guests CPUs of their own.
-const GUARANTEED: [(&str, &str); 2] = [("cpu", "50m"), ("memory", "40M")];
+/// A sidecar sleeps. There is no limit for its CPU: the runtime's own work to start it would count, and take seconds. The limit of its memory
+/// is KubeVirt's figure; it takes a twentieth. In a pod whose limits equal its requests less CPU would delay the start by a second for each
+/// image, and more would be missing on nodes that give VMs CPUs of their own.
+const FIGURES: Figures = Figures {
+    of: SupportContainerType::ContainerDisk,
+    requests: &[("cpu", "1m"), ("memory", "1M")],
+    limits: &[("memory", "40M")],
+    guaranteed: &[("cpu", "50m"), ("memory", "40M")],
+};
 
 /// One image.
 #[derive(Debug, Clone, PartialEq)]
@@ -96,7 +96,7 @@ pub(crate) fn init_containers(
     if config.container_disks == ContainerDisks::ImageVolumes || images.is_empty() {
         return Vec::new();
     }
-    let resources = resources(config, compute);
+    let resources = helper::resources(&FIGURES, config, compute);
     let sidecars = images.iter().map(|image| sidecar(image, &resources));
     std::iter::once(installer(config, &resources)).chain(sidecars).collect()
 }
@@ -108,8 +108,8 @@ fn installer(config: &LauncherConfig, resources: &ResourceRequirements) -> Conta
         image_pull_policy: Some(container::pull_policy(config)),
         command: Some([PROGRAM, "install", PROGRAM_DIRECTORY].map(str::to_owned).to_vec()),
         resources: Some(resources.clone()),
-        volume_mounts: Some(vec![mount(PROGRAM_VOLUME, PROGRAM_DIRECTORY, false)]),
-        security_context: Some(security_context()),
+        volume_mounts: Some(vec![helper::mount(PROGRAM_VOLUME, PROGRAM_DIRECTORY, false)]),
+        security_context: Some(helper::security_context()),
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         ..Container::default()
     }
@@ -125,66 +125,10 @@ fn sidecar(image: &GuestImage<'_>, resources: &ResourceRequirements) -> Containe
         restart_policy: Some("Always".to_owned()),
         resources: Some(resources.clone()),
         volume_mounts: Some(vec![
-            mount(PROGRAM_VOLUME, PROGRAM_DIRECTORY, true),
-            mount(paths::HOLDERS_VOLUME, paths::HOLDERS, false),
+            helper::mount(PROGRAM_VOLUME, PROGRAM_DIRECTORY, true),
+            helper::mount(paths::HOLDERS_VOLUME, paths::HOLDERS, false),
         ]),
-        security_context: Some(security_context()),
+        security_context: Some(helper::security_context()),
         ..Container::default()
     }
-}
-
-fn mount(volume: &str, path: &str, read_only: bool) -> VolumeMount {
-    VolumeMount {
-        name: volume.to_owned(),
-        mount_path: path.to_owned(),
-        read_only: Some(read_only).filter(|read_only| *read_only),
-        ..VolumeMount::default()
-    }
-}
-
-/// Nothing is allowed that sleeping does not need. virt-handler insists on the read-only root, which it shows to the launcher.
-fn security_context() -> SecurityContext {
-    let user = i64::from(RUNTIME_USER);
-    SecurityContext {
-        run_as_user: Some(user),
-        run_as_group: Some(user),
-        run_as_non_root: Some(true),
-        read_only_root_filesystem: Some(true),
-        allow_privilege_escalation: Some(false),
-        capabilities: Some(Capabilities { add: None, drop: Some(vec!["ALL".to_owned()]) }),
-        ..SecurityContext::default()
-    }
-}
-
-/// The cluster's, else the figures above. A pod whose limits equal its requests stays such a pod.
-fn resources(config: &LauncherConfig, compute: &ResourceRequirements) -> ResourceRequirements {
-    let rows = |rows: &[(&str, &str)]| -> BTreeMap<String, Quantity> {
-        rows.iter().map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned()))).collect()
-    };
-    let is_ours = |of: &SupportContainerType| *of == SupportContainerType::ContainerDisk;
-    let wanted = config.cluster.support_container_resources.iter().find(|entry| is_ours(&entry.r#type));
-    let is_guaranteed = is_guaranteed(compute);
-    let (mut requests, mut limits) =
-        if is_guaranteed { (rows(&GUARANTEED), rows(&GUARANTEED)) } else { (rows(&REQUESTS), rows(&LIMITS)) };
-    if let Some(wanted) = wanted {
-        let render =
-            |name: &String, amount: &ferrovirt_api::values::Quantity| (name.clone(), Quantity(amount.to_string()));
-        requests.extend(wanted.resources.requests.iter().map(|(name, amount)| render(name, amount)));
-        limits.extend(wanted.resources.limits.iter().map(|(name, amount)| render(name, amount)));
-    }
-    if is_guaranteed {
-        requests.clone_from(&limits);
-    }
-    ResourceRequirements { requests: Some(requests), limits: Some(limits), claims: None }
-}
-
-/// Whether Kubernetes would call a pod of this container alone `Guaranteed`.
-fn is_guaranteed(compute: &ResourceRequirements) -> bool {
-    let of = |amounts: &Option<BTreeMap<String, Quantity>>, name: &str| {
-        amounts.as_ref()?.get(name)?.0.parse::<ferrovirt_api::values::Quantity>().ok()
-    };
-    ["cpu", "memory"].iter().all(|name| {
-        let limit = of(&compute.limits, name);
-        limit.is_some() && limit == of(&compute.requests, name)
-    })
 }

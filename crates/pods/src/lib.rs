@@ -11,6 +11,8 @@
 //! | `container` | the `compute` container: command, ports, security, probes |
 //! | `volumes` | directories of the launcher, images, claims, secrets |
 //! | `images` | the images that the guest takes files from, and the sidecars that hold them where there are no image volumes |
+//! | `console_log` | the container that logs the serial console |
+//! | `helper` | what these small containers have in common |
 //! | `resources` | CPU, memory, huge pages, devices |
 //! | [`overhead`] | what the processes around the guest need, with the derivation of each figure |
 //! | `placement` | node selector, affinity |
@@ -24,7 +26,9 @@
 //! sends it anything before the guest is there. Elsewhere it would cost one write to the pod for each start and for each pause; a
 //! paused guest shows in the guest's own `Ready` and `Paused` conditions only.
 
+mod console_log;
 mod container;
+mod helper;
 mod images;
 mod metadata;
 pub mod names;
@@ -128,7 +132,8 @@ fn spec(
     volumes: volumes::PodVolumes,
 ) -> PodSpec {
     let spec = &vmi.spec;
-    let sidecars = images::init_containers(vmi, config, &resources);
+    let mut sidecars = images::init_containers(vmi, config, &resources);
+    sidecars.extend(console_log::init_container(vmi, config, &resources));
     let container = container::compute(vmi, config, resources, &volumes);
     PodSpec {
         init_containers: some(sidecars),

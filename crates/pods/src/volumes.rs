@@ -12,9 +12,11 @@ use k8s_openapi::api::core::v1::{
 use crate::images::{self, GuestImage};
 use crate::{ContainerDisks, LauncherConfig, Unsupported};
 
+/// The volume of what only the launcher needs.
+pub(crate) const PRIVATE: &str = "private";
 /// Directories that every launcher has.
 const DIRECTORIES: [(&str, &str); 5] = [
-    ("private", paths::PRIVATE),
+    (PRIVATE, paths::PRIVATE),
     ("public", paths::PUBLIC),
     (paths::SOCKETS_VOLUME, paths::SOCKETS),
     ("ephemeral-disks", paths::EPHEMERAL),

@@ -17,6 +17,7 @@
 
 pub mod agent;
 pub mod archive;
+pub mod console_log;
 pub mod daemon;
 pub mod description;
 pub mod disks;

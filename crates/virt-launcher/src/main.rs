@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use virt_launcher::guest::Identity;
-use virt_launcher::{disks, run};
+use virt_launcher::{console_log, disks, run};
 
 /// Runs one guest in its pod.
 #[derive(Debug, Parser)]
@@ -31,8 +31,14 @@ fn main() -> anyhow::Result<ExitCode> {
         let is_done = disks::help(std::io::stdin(), std::io::stdout())?;
         return Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
+    if let [_, command, uid] = std::env::args().collect::<Vec<_>>().as_slice()
+        && command == console_log::COMMAND
+    {
+        runtime()?.block_on(console_log::show(uid))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let Arguments { uid, name, namespace, grace_period_seconds } = Arguments::parse();
     let identity = Identity { uid, name, namespace, grace: Duration::from_secs(grace_period_seconds) };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(run(identity))
+    runtime()?.block_on(run(identity))
 }

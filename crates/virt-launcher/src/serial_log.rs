@@ -132,14 +132,19 @@ impl Viewer {
 }
 
 /// A position in the log.
-struct Reader {
+pub struct Reader {
     log: File,
     position: u64,
 }
 
 impl Reader {
+    /// At the beginning of a log.
+    pub fn new(log: File) -> Self {
+        Self { log, position: 0 }
+    }
+
     /// Copies what there is beyond the position.
-    async fn copy(&mut self, output: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+    pub async fn copy(&mut self, output: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
         let mut buffer = vec![0; CHUNK];
         while let Some((start, end)) = self.next()? {
             if start > self.position {

@@ -5,7 +5,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use blackbox::cluster::wait;
-use blackbox::guest::condition;
+use blackbox::guest::{Guest, condition};
 use blackbox::manifest::Manifest;
 use blackbox::scene::Scene;
 
@@ -42,7 +42,8 @@ pub(super) async fn kernel(scene: Scene) -> Result<()> {
 }
 
 pub(super) async fn disk(scene: Scene) -> Result<()> {
-    let guest = scene.start(Manifest::disk("guest").json()).await?;
+    let manifest = Manifest::disk("guest").with("/spec/domain/devices/logSerialConsole", json!(true));
+    let guest = scene.start(manifest.json()).await?;
     let mut console = guest.login().await?;
     let report = console.run("report").await?;
     ensure!(report.contains("disk vda size=67108864 ro=0 serial=root"), "the disk is not as it should be: {report}");
@@ -50,7 +51,27 @@ pub(super) async fn disk(scene: Scene) -> Result<()> {
     ensure!(efi != 0, "a guest with BIOS runs on EFI");
     let volumes = guest.get().await?["status"]["volumeStatus"].clone();
     ensure!(volumes[0]["name"] == "root" && volumes[0]["target"] == "vda", "volumeStatus is {volumes}");
-    Ok(())
+    logged(&guest).await?;
+    // What logs the console keeps no pod alive.
+    console.send("poweroff -f\n").await?;
+    guest.reach("Succeeded", 60).await?;
+    wait("the pod to end", 60, || async {
+        let pod = guest.pod().await?;
+        Ok(pod.is_none_or(|pod| pod["status"]["phase"] == "Succeeded").then_some(()))
+    })
+    .await
+}
+
+/// The log of the container that is there for it has what the guest wrote.
+async fn logged(guest: &Guest) -> Result<()> {
+    let pod = guest.pod().await?.context("there is no pod")?;
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let log = format!("{}/{name}/log?container=guest-console-log", guest.scene.path("/api/v1", "pods"));
+    wait("the console in the log of guest-console-log", 30, || async {
+        let answer = guest.scene.cluster.answer(Method::GET, &log, None).await?;
+        Ok(answer.body.as_str().is_some_and(|text| text.contains("login:")).then_some(()))
+    })
+    .await
 }
 
 pub(super) async fn efi(scene: Scene) -> Result<()> {

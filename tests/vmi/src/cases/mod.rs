@@ -30,7 +30,11 @@ pub(crate) fn all() -> Vec<Case> {
             boot::kernel,
             "A guest boots kernel and initrd, takes a login, and its status says what it is."
         ),
-        case!("boot/disk", boot::disk, "A guest boots from a container disk with BIOS."),
+        case!(
+            "boot/disk",
+            boot::disk,
+            "A guest boots from a container disk with BIOS; its console is in the log of guest-console-log."
+        ),
         case!("boot/efi", boot::efi, "A guest boots from a container disk with EFI."),
         case!("boot/agent", boot::agent, "What the guest agent says is in the status and in the subresources."),
         case!(
