@@ -100,6 +100,9 @@ pub struct DomainReport {
     /// The newest move, from or to this launcher.
     #[serde(default)]
     pub migration: Option<MigrationReport>,
+    /// Of a guest that ended without anybody's wish: how QEMU's process ended, and the last that it wrote.
+    #[serde(default)]
+    pub ending: Option<String>,
 }
 
 /// The states of a domain that matter to a VMI.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrovirt_handover::TargetStage;
-use ferrovirt_launcher_rpc::messages::{FinalWords, OffReason};
+use ferrovirt_launcher_rpc::messages::{DomainReport, FinalWords, OffReason};
 use ferrovirt_launcher_rpc::migration::{MigrationReport, Stage};
 use ferrovirt_libvirt::Shutdown;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
@@ -124,20 +124,25 @@ fn has_never_run(newest: Option<&MigrationReport>) -> bool {
 }
 
 /// The last words about this end.
-pub fn final_words(reason: OffReason, newest: Option<MigrationReport>) -> FinalWords {
-    let message = match reason {
+pub fn final_words(reason: OffReason, report: DomainReport) -> FinalWords {
+    let newest = report.migration;
+    let mut message = match reason {
         _ if migration::is_in_doubt(newest.as_ref()) => "the launcher was told to end while the guest changed hands",
         _ if has_never_run(newest.as_ref()) => "the guest did not move here",
         OffReason::Shutdown => "the guest powered off",
         OffReason::Destroyed => "the guest was killed on request, or because it did not power off in time",
-        OffReason::Crashed => "QEMU ended unexpectedly or was killed: see the log of this container",
+        OffReason::Crashed => "QEMU ended unexpectedly or was killed",
         OffReason::Panicked => "the guest's kernel panicked: see its serial console",
         OffReason::Migrated => "the guest moved to another node",
         OffReason::Saved => "the guest was saved",
         OffReason::Failed => "the launcher was told to end before the guest was started",
         OffReason::Unknown => "the guest ended and libvirt does not say why",
-    };
-    FinalWords { reason, message: message.to_owned(), migration: newest }
+    }
+    .to_owned();
+    if let Some(ending) = report.ending {
+        message = format!("{message}: {ending}");
+    }
+    FinalWords { reason, message, migration: newest }
 }
 
 /// Leaves the last words where Kubernetes shows them; without such a file, in the log only.

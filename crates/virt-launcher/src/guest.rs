@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrovirt_launcher_rpc::messages::{
-    AgentFilesystem, AgentReport, AgentUser, DomainReport, DomainState, PauseReason,
+    AgentFilesystem, AgentReport, AgentUser, DomainReport, DomainState, OffReason, PauseReason,
 };
 use ferrovirt_launcher_rpc::migration::MigrationReport;
 use ferrovirt_libvirt::{Connection, Domain};
@@ -17,8 +17,10 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
 use crate::description::Description;
+use crate::last_words;
 use crate::life::Life;
 use crate::migration;
+use crate::reaper::Children;
 use crate::refusal::Refused;
 
 /// How long a start waits for libvirt. It takes a second, or ten on a busy node without a capability cache.
@@ -44,6 +46,7 @@ pub struct Identity {
 pub struct Guest {
     /// Whom this is about.
     pub identity: Identity,
+    children: Children,
     life: Mutex<Life>,
     report: watch::Sender<DomainReport>,
     /// The connection to libvirt, or why there is none.
@@ -71,9 +74,10 @@ pub struct AgentDetails {
 
 impl Guest {
     /// A guest that was not started yet.
-    pub fn new(identity: Identity) -> Arc<Self> {
+    pub fn new(identity: Identity, children: Children) -> Arc<Self> {
         Arc::new(Self {
             identity,
+            children,
             life: Mutex::default(),
             report: watch::channel(DomainReport::default()).0,
             libvirt: watch::channel(Err("it was not started yet".to_owned())).0,
@@ -91,7 +95,10 @@ impl Guest {
         let mut life = self.life.lock();
         let answer = change(&mut life);
         // Published under the lock, so that reports appear in the order of changes.
-        self.publish(|report| report.state = told(&life, report.migration.as_ref()));
+        self.publish(|report| {
+            report.state = told(&life, report.migration.as_ref());
+            self.explain(report);
+        });
         answer
     }
 
@@ -107,7 +114,16 @@ impl Guest {
         self.publish(|report| {
             report.state = told(&life, Some(&newest));
             report.migration = Some(newest);
+            self.explain(report);
         });
+    }
+
+    /// An end that nobody wished for is told with all that is known about it.
+    fn explain(&self, report: &mut DomainReport) {
+        let is_strange = matches!(report.state, DomainState::Off(OffReason::Crashed | OffReason::Unknown));
+        if is_strange && report.ending.is_none() {
+            report.ending = last_words::of_qemu(self.children.end_of_qemu(), &last_words::log_directory());
+        }
     }
 
     /// The guest is on its way to another launcher, or may be there already.
@@ -256,12 +272,13 @@ fn told(life: &Life, newest: Option<&MigrationReport>) -> DomainState {
 
 #[cfg(test)]
 pub(crate) fn for_tests() -> Arc<Guest> {
-    Guest::new(Identity {
+    let identity = Identity {
         uid: "u".to_owned(),
         name: "guest".to_owned(),
         namespace: "default".to_owned(),
         grace: Duration::from_secs(30),
-    })
+    };
+    Guest::new(identity, Children::default())
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ pub mod emulation;
 pub mod ending;
 pub mod follow;
 pub mod guest;
+pub mod last_words;
 pub mod lease;
 pub mod life;
 pub mod migration;

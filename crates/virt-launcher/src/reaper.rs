@@ -15,6 +15,9 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
+/// How the names of QEMU's programs begin.
+const QEMU: &str = "qemu-";
+
 /// How a child ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -67,6 +70,8 @@ impl OwnChild {
 #[derive(Debug, Clone, Default)]
 pub struct Children {
     own: Arc<Mutex<HashMap<i32, oneshot::Sender<Exit>>>>,
+    /// How the last QEMU ended. libvirt is told no more than that it did.
+    qemu: Arc<Mutex<Option<Exit>>>,
 }
 
 impl Children {
@@ -78,6 +83,11 @@ impl Children {
         let (sender, exit) = oneshot::channel();
         own.insert(child.id().cast_signed(), sender);
         Ok(OwnChild { pid: Pid::from_child(&child), exit, stdin: child.stdin.take(), stdout: child.stdout.take() })
+    }
+
+    /// How the last QEMU ended, if one did.
+    pub fn end_of_qemu(&self) -> Option<Exit> {
+        *self.qemu.lock()
     }
 
     /// Reaps for ever.
@@ -92,13 +102,30 @@ impl Children {
     /// Reaps all that ended. Several ends may share one signal.
     fn reap(&self) {
         let mut own = self.own.lock();
+        // Before they are reaped, while they still have names.
+        let qemus = children_named(QEMU);
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             let exit = Exit::from(status);
             match own.remove(&pid.as_raw_nonzero().get()) {
                 // Nobody may be interested any more.
                 Some(sender) => drop(sender.send(exit)),
+                None if qemus.contains(&pid.as_raw_nonzero().get()) => {
+                    tracing::info!(pid = pid.as_raw_nonzero(), %exit, "QEMU ended");
+                    *self.qemu.lock() = Some(exit);
+                }
                 None => tracing::debug!(pid = pid.as_raw_nonzero(), %exit, "reaped"),
             }
         }
     }
+}
+
+/// The children of this process, living and dead, whose names begin so. None where the kernel does not list children.
+fn children_named(prefix: &str) -> Vec<i32> {
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    let children =
+        lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>());
+    let is_named =
+        |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with(prefix));
+    children.filter(is_named).collect()
 }

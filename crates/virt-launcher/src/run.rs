@@ -24,7 +24,7 @@ pub async fn run(identity: Identity) -> anyhow::Result<ExitCode> {
     let children = Children::default();
     tokio::spawn(children.clone().reap_for_ever());
     let terminations = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
-    let guest = Guest::new(identity);
+    let guest = Guest::new(identity, children.clone());
     for termination in terminations {
         tokio::spawn(end_on(termination.context("signals cannot be received")?, guest.clone()));
     }
@@ -47,7 +47,7 @@ pub async fn run(identity: Identity) -> anyhow::Result<ExitCode> {
     tracing::info!(uid, name, namespace, "virt-launcher is ready");
 
     let reason = ending::wait(&guest).await;
-    ending::speak(&ending::final_words(reason, guest.report().migration));
+    ending::speak(&ending::final_words(reason, guest.report()));
     Ok(if guest.life().ended_as_asked() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

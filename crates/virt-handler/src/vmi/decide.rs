@@ -28,6 +28,8 @@ use crate::migration::{progress, source};
 
 /// How long a guest may take to power off when the object does not say.
 const DEFAULT_GRACE: i64 = 30;
+/// How many characters of a launcher's words about an end are told.
+const ROOM_FOR_WORDS: usize = 900;
 
 /// All that a decision depends on.
 #[derive(Clone)]
@@ -98,7 +100,9 @@ pub(crate) fn staying(view: &View, phase: Phase) -> Plan<Action, Status> {
     let state = view.report.as_ref().map(|report| &report.state);
     let pod_ended = view.pod.as_deref().and_then(report::last_words);
     match (state, pod_ended) {
-        (Some(DomainState::Off(reason)), _) => ended(view, *reason, None),
+        (Some(DomainState::Off(reason)), _) => {
+            ended(view, *reason, view.report.as_ref().and_then(|report| report.ending.clone()))
+        }
         (Some(DomainState::Paused(PauseReason::PostcopyFailed)), None) => {
             ended(view, OffReason::Crashed, None).then(Action::Command(Command::Kill))
         }
@@ -156,10 +160,16 @@ pub(crate) fn ended(view: &View, reason: OffReason, message: Option<String>) -> 
         _ if phase == Phase::Failed => (true, "The VirtualMachineInstance was killed when its grace period was over."),
         _ => (false, "The VirtualMachineInstance was shut down."),
     };
+    // They are a launcher's, and QEMU's.
+    let message =
+        message.map(|words| words.chars().filter(|c| !c.is_control()).take(ROOM_FOR_WORDS).collect::<String>());
     let text = message.filter(|message| !message.is_empty()).map_or(text.to_owned(), |more| format!("{text} {more}"));
-    Plan::nothing()
-        .then(Action::Tell { warning, reason: "Stopped", message: text })
-        .report(report::ended(&view.vmi, phase, view.now))
+    let mut plan = Plan::nothing().then(Action::Tell { warning, reason: "Stopped", message: text });
+    if is_deleted(view) && reason == OffReason::Destroyed {
+        // KubeVirt's word for a deletion that was not obeyed, which scripts wait for.
+        plan = plan.then(tell("Deleted", "Signaled Deletion"));
+    }
+    plan.report(report::ended(&view.vmi, phase, view.now))
 }
 
 /// The object says that the guest has ended: nothing holds the launcher any longer, and one that never started its guest ends too.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::meta::{ConditionStatus, find_condition};
-use ferrovirt_api::vmi::{MigrationMethod, VirtualMachineInstancePhase as Phase};
+use ferrovirt_api::vmi::{
+    MigrationMethod, VirtualMachineInstancePhase as Phase, VirtualMachineInstanceStatus as Status,
+};
 use ferrovirt_kubernetes::Pod;
 use ferrovirt_launcher_rpc::messages::{
     AgentInterface, AgentReport, DomainInterface, DomainReport, DomainState, FinalWords, GuestOs, OffReason,
@@ -14,7 +16,7 @@ use ferrovirt_launcher_rpc::messages::{
 use serde_json::{Value, json};
 
 use ferrovirt_reconcile::controller::Category;
-use ferrovirt_reconcile::{Controller, Failure};
+use ferrovirt_reconcile::{Controller, Failure, Plan};
 
 use super::Guests;
 use super::decide::{Action, View, decide};
@@ -149,6 +151,35 @@ fn how_a_guest_ends_decides_its_last_phase() {
     }
     let moved = view(vmi("Running", |_| {}), Some(DomainState::Off(OffReason::Migrated)));
     assert_eq!(phase_after(&moved), None);
+}
+
+/// The events of a plan: their reasons, and their messages one after the other.
+fn told(plan: &Plan<Action, Status>) -> (Vec<&'static str>, String) {
+    let told = plan.actions.iter().filter_map(|action| match action {
+        Action::Tell { reason, message, .. } => Some((*reason, message.as_str())),
+        _ => None,
+    });
+    told.unzip()
+}
+
+#[test]
+fn a_deletion_that_was_not_obeyed_is_told_as_kubevirt_tells_it() {
+    let killed = Some(DomainState::Off(OffReason::Destroyed));
+    assert_eq!(told(&decide(&view(vmi("Running", deleted), killed.clone()))).0, ["Stopped", "Deleted"]);
+    assert_eq!(told(&decide(&view(vmi("Running", |_| {}), killed))).0, ["Stopped"]);
+    let obeyed = Some(DomainState::Off(OffReason::Shutdown));
+    assert_eq!(told(&decide(&view(vmi("Running", deleted), obeyed))).0, ["Stopped"]);
+}
+
+#[test]
+fn what_qemu_said_at_its_end_is_told_and_has_room_in_an_event() {
+    let mut crashed = view(vmi("Running", |_| {}), Some(DomainState::Off(OffReason::Crashed)));
+    let report = crashed.report.as_mut().unwrap();
+    report.ending = Some("QEMU ended with signal 6, and wrote: Assertion\u{1b}[31m failed".into());
+    let (_, message) = told(&decide(&crashed));
+    assert!(message.ends_with("QEMU ended with signal 6, and wrote: Assertion[31m failed"), "{message}");
+    crashed.report.as_mut().unwrap().ending = Some("x".repeat(5000));
+    assert!(told(&decide(&crashed)).1.len() < 1024);
 }
 
 #[test]
