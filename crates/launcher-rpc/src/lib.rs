@@ -25,6 +25,7 @@
 //! An error is a JSON [`messages::Refusal`] with a 4xx or 5xx code. Fields that a side does not know are ignored and missing ones
 //! take their default, so that a new handler can drive an old launcher.
 
+pub mod bounds;
 pub mod disks;
 pub mod messages;
 pub mod migration;

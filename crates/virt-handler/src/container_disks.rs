@@ -93,7 +93,9 @@ async fn mount_one(
     }
     let unreachable = |source| ContainerDiskError::Unreachable { volume: volume.to_owned(), source };
     let mut holder = launcher.holder(slot).await.map_err(unreachable)?;
-    let image = Image::open(process, &holder.process, volume)?;
+    let (launching, sidecar, name) = (process.clone(), holder.process.clone(), volume.to_owned());
+    let image = holder.process.with_root(move |root| Image::open(&launching, &sidecar, root, &name)).await;
+    let image = image.map_err(|source| system(volume, "open its container", source))??;
     let silent = |source| ContainerDiskError::Silent { volume: volume.to_owned(), source };
     is_alive(&mut holder).await.map_err(silent)?;
     let (answer, answered) = tokio::sync::oneshot::channel();
@@ -185,11 +187,16 @@ struct Image {
 }
 
 impl Image {
-    /// The root of the sidecar, a process of the launcher's pod.
-    fn open(launcher: &PodProcess, sidecar: &PodProcess, volume: &str) -> Result<Self, ContainerDiskError> {
+    /// The sidecar, a process of the launcher's pod, with this root.
+    fn open(
+        launcher: &PodProcess,
+        sidecar: &PodProcess,
+        root: &OwnedFd,
+        volume: &str,
+    ) -> Result<Self, ContainerDiskError> {
         let failed = |source| system(volume, "open its container", source);
         let image =
-            Self { root: sidecar.root().map_err(failed)?, namespace: sidecar.namespace("mnt").map_err(failed)? };
+            Self { root: root.try_clone().map_err(failed)?, namespace: sidecar.namespace("mnt").map_err(failed)? };
         let network = |process: &PodProcess| -> io::Result<_> { Ok(fstat(process.namespace("net")?)?.st_ino) };
         let pods = network(launcher).map_err(failed)?;
         let ours = stat("/proc/self/ns/net").map_err(|errno| failed(errno.into()))?.st_ino;

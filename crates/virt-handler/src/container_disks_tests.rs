@@ -108,7 +108,8 @@ fn place(launcher: &Container) -> Result<Place, ContainerDiskError> {
 }
 
 fn image(launcher: i32, sidecar: i32) -> Result<Image, ContainerDiskError> {
-    Image::open(&process(launcher), &process(sidecar), "root")
+    let sidecar = process(sidecar);
+    Image::open(&process(launcher), &sidecar, &sidecar.root().unwrap(), "root")
 }
 
 #[test]

@@ -24,6 +24,7 @@ use hyper_util::rt::TokioIo;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, openat2};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
 
 use super::descriptor::{self, Handed};
 use super::{Answer, Command, Holder, LONG, Launcher, LauncherError, Launchers, SHORT, Stream};
@@ -81,9 +82,10 @@ impl Launchers for PodLaunchers {
             let volumes = self.volumes(pod_uid).map_err(unreachable)?;
             let sockets = beneath(&volumes, paths::SOCKETS_VOLUME).map_err(unreachable)?;
             let probe = dial(&sockets, paths::LAUNCHER_SOCKET).await.map_err(unreachable)?;
-            let (sockets, process) = listener(&probe, sockets, &self.seen.sockets).await.map_err(unreachable)?;
+            let (sockets, process) = listener(&probe, sockets, &self.seen.sockets, ()).await.map_err(unreachable)?;
             let seen = self.seen.clone();
-            Ok(Arc::new(SocketLauncher { volumes, sockets, process, seen }) as Arc<dyn Launcher>)
+            let looks = Arc::new(Semaphore::new(1));
+            Ok(Arc::new(SocketLauncher { volumes, sockets, process, seen, looks }) as Arc<dyn Launcher>)
         }
         .boxed()
     }
@@ -100,15 +102,19 @@ async fn dial(directory: &OwnedFd, socket: &str) -> std::io::Result<UnixStream> 
 }
 
 /// The process that listens, and the volume again that it has to see. A follower waits for its own pod only, so this may take as long as
-/// the pod's files do.
+/// the pod's files do; `turn` is held until they have answered, whether anybody still waits or not.
 async fn listener(
     connection: &UnixStream,
     volume: OwnedFd,
     seen_at: &str,
+    turn: impl Send + 'static,
 ) -> std::io::Result<(OwnedFd, Arc<PodProcess>)> {
     let pid = connection.peer_cred()?.pid().ok_or(std::io::ErrorKind::NotFound)?;
     let seen_at = seen_at.to_owned();
-    let look = move || PodProcess::seeing(&volume, &seen_at, pid).map(|process| (volume, Arc::new(process)));
+    let look = move || {
+        let _turn = turn;
+        PodProcess::seeing(&volume, &seen_at, pid).map(|process| (volume, Arc::new(process)))
+    };
     tokio::task::spawn_blocking(look).await.map_err(std::io::Error::other)?
 }
 
@@ -117,6 +123,8 @@ struct SocketLauncher {
     sockets: OwnedFd,
     process: Arc<PodProcess>,
     seen: Seen,
+    /// Whoever looks for a sidecar may have to wait for its files: a pod holds up one thread and no more.
+    looks: Arc<Semaphore>,
 }
 
 impl SocketLauncher {
@@ -194,8 +202,11 @@ impl Launcher for SocketLauncher {
         let exchange = async move {
             let holders = beneath(&self.volumes, paths::HOLDERS_VOLUME)?;
             let connection = dial(&holders, &paths::holder_socket(slot)).await?;
-            let looked = tokio::time::timeout(SHORT, listener(&connection, holders, &self.seen.holders)).await;
-            let (_, process) = looked.map_err(|_| std::io::ErrorKind::TimedOut)??;
+            let look = async {
+                let turn = self.looks.clone().acquire_owned().await.map_err(std::io::Error::other)?;
+                listener(&connection, holders, &self.seen.holders, turn).await
+            };
+            let (_, process) = tokio::time::timeout(SHORT, look).await.map_err(|_| std::io::ErrorKind::TimedOut)??;
             Ok(Holder { connection, process })
         };
         exchange
@@ -215,7 +226,8 @@ impl Launcher for SocketLauncher {
     fn start(&self, wanted: StartRequest) -> Answer<'_, DomainReport> {
         async move {
             let (_, body) = self.call(Method::PUT, "/v1/domain", json(&wanted)?, LONG).await?;
-            serde_json::from_slice(&body).map_err(|error| LauncherError::Protocol(error.to_string()))
+            let report = serde_json::from_slice(&body).map_err(|error| LauncherError::Protocol(error.to_string()))?;
+            Ok(DomainReport::within_bounds(report))
         }
         .boxed()
     }
@@ -319,8 +331,8 @@ fn lines(body: Incoming) -> impl futures::Stream<Item = DomainReport> + Send {
         loop {
             if let Some(end) = rest[searched..].iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = rest.drain(..=searched + end).collect();
-                let report = serde_json::from_slice(&line).ok()?;
-                return Some((report, (body, rest)));
+                let report: DomainReport = serde_json::from_slice(&line).ok()?;
+                return Some((report.within_bounds(), (body, rest)));
             }
             searched = rest.len();
             if searched > LONGEST_LINE {

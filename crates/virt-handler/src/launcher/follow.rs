@@ -13,7 +13,9 @@ use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
+use super::pace::Pace;
 use super::{Launcher, LauncherError, Launchers};
 
 /// The first pause between attempts to connect: a pod that was just started listens within milliseconds.
@@ -153,6 +155,7 @@ impl Follower {
         }
         let Ok(mut events) = launcher.events().await else { return false };
         let mut heard = false;
+        let mut pace = Pace::new(Instant::now());
         while let Some(report) = events.next().await {
             if !heard && !had_cache && report.state == DomainState::Absent {
                 // Only now: once it has a guest, a launcher's word is not good enough for other guests' launchers.
@@ -165,6 +168,11 @@ impl Follower {
                 followed.report = Some(report);
                 !same
             });
+            let now = Instant::now();
+            let next = pace.next(now);
+            if next > now {
+                tokio::time::sleep_until(next).await;
+            }
         }
         heard
     }

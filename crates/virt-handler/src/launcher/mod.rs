@@ -4,6 +4,7 @@
 mod client;
 mod descriptor;
 mod follow;
+mod pace;
 
 use std::sync::Arc;
 use std::time::Duration;
