@@ -14,6 +14,7 @@
 //! | `devices.rs` | device files that the launcher's user may open |
 //! | `volumes.rs` | directories of claims that the launcher's user may use |
 //! | `host_disks.rs` | disk images in directories of the node |
+//! | `handshakes.rs` | connections of callers whom nobody knows yet |
 //! | `server.rs` | consoles and commands for virt-api |
 //! | `processors.rs` | the processors that guests can have here |
 //! | `host_model.rs` | the processor of guests that follow their host |
@@ -26,6 +27,7 @@ pub mod certificate;
 mod claims;
 mod container_disks;
 mod devices;
+mod handshakes;
 pub mod health;
 mod host_disks;
 mod host_model;
@@ -64,8 +66,12 @@ use self::migration::proxy::{self, Carriers};
 use self::migration::target::Arriving;
 use self::peers::Peers;
 pub use self::server::Door;
-use self::vmi::{Guests, World};
+use self::vmi::{Guests, Turns, World};
 use self::wiring::Wiring;
+
+/// How many VMs are looked after at the same time: more than a node has, so that no launcher that answers slowly keeps others waiting. How many
+/// start at the same time is another matter.
+const AT_ONCE: usize = 512;
 
 /// How a handler runs.
 pub struct Config {
@@ -129,11 +135,11 @@ async fn work(mut watches: Watches, guests: Guests, queues: Queues, stop: Cancel
     let synced = watches.synced();
     let work = async {
         synced.await;
-        let arriving = Runner::new(Arriving(guests.clone()), queues.arriving).workers(8);
+        let arriving = Runner::new(Arriving(guests.clone()), queues.arriving).workers(AT_ONCE);
         let departed = Runner::new(Departed(guests.clone()), queues.departed);
         // Callers are judged by what the caches say.
         let calls = proxy::serve(guests.clone());
-        let guests = Runner::new(guests, queues.guests).workers(16);
+        let guests = Runner::new(guests, queues.guests).workers(AT_ONCE);
         let work =
             futures::future::join3(guests.run(stop.clone()), arriving.run(stop.clone()), departed.run(stop.clone()));
         let calls = async {
@@ -235,6 +241,7 @@ fn wire(
         carriers: Carriers::new(peers.clone()),
         progressed: Mutex::new(HashMap::new()),
         followers,
+        starts: Turns::default(),
         wiring,
         peers,
         clock: *clock,

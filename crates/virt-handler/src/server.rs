@@ -21,20 +21,16 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
+use crate::handshakes::Handshakes;
 use crate::launcher::{Command, Launcher, LauncherError};
 use crate::peers::Identities;
 use crate::peers::tls::has_name;
 use crate::vmi::Guests;
 
-/// How long a handshake may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Callers that may shake hands at the same time; more wait.
-const HANDSHAKES: usize = 64;
 /// No request has a larger body.
 const LARGEST_BODY: usize = 64 << 10;
 
@@ -87,9 +83,8 @@ async fn serve_tls(
     caller: &Arc<str>,
     guests: Guests,
 ) -> io::Result<()> {
-    let turns = Arc::new(Semaphore::new(HANDSHAKES));
+    let mut handshakes = Handshakes::default();
     loop {
-        let turn = turns.clone().acquire_owned().await.map_err(io::Error::other)?;
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
@@ -100,15 +95,8 @@ async fn serve_tls(
             }
         };
         let (identities, caller, guests) = (identities.clone(), caller.clone(), guests.clone());
-        tokio::spawn(async move {
-            let welcomed = tokio::time::timeout(PATIENCE, welcome(stream, &identities, &caller)).await;
-            drop(turn);
-            match welcomed {
-                Ok(Ok(stream)) => connection(stream, guests).await,
-                Ok(Err(error)) => tracing::debug!(%error, "a caller is not virt-api"),
-                Err(_) => tracing::debug!("a caller did not shake hands in time"),
-            }
-        });
+        let welcome = async move { welcome(stream, &identities, &caller).await };
+        handshakes.begin("virt-api", welcome, move |stream| connection(stream, guests));
     }
 }
 

@@ -121,7 +121,8 @@ impl<C: Controller> Runner<C> {
 
     async fn work(&self) {
         while let Some(ticket) = self.queue.next().await {
-            let outcome = self.guarded(ticket.key()).await;
+            // Boxed, so that a worker that waits is small, and there can be many.
+            let outcome = Box::pin(self.guarded(ticket.key())).await;
             if let Some(metrics) = &self.metrics {
                 metrics.count_result(C::NAME, outcome.label());
             }

@@ -21,21 +21,20 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{Mutex, Semaphore, mpsc};
+use tokio::sync::{Mutex, mpsc};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::task::AbortOnDropHandle;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{Peer, Peers};
+use crate::handshakes::Handshakes;
 use crate::launcher::Stream;
 
 /// What the name of every node's certificate ends with.
 const SUFFIX: &str = ".node.migration.kubevirt.io";
-/// How long it may take to connect, and to shake hands.
+/// How long it may take to connect.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Callers that may shake hands at the same time; more wait.
-const HANDSHAKES: usize = 64;
 /// Data that nobody has confirmed for this long ends the connection. Shorter, and a hiccup of the network ends a move; longer, and a guest
 /// in doubt stands still longer.
 const UNCONFIRMED: Duration = Duration::from_secs(8);
@@ -236,9 +235,8 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
 
 /// Callers shake hands beside each other, so that one who is slow holds nobody up.
 async fn accept_all(listener: TcpListener, identities: Identities, hand_over: mpsc::Sender<Peer>) {
-    let turns = Arc::new(Semaphore::new(HANDSHAKES));
+    let mut handshakes = Handshakes::default();
     loop {
-        let Ok(turn) = turns.clone().acquire_owned().await else { return };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
@@ -249,14 +247,8 @@ async fn accept_all(listener: TcpListener, identities: Identities, hand_over: mp
             }
         };
         let (identities, hand_over) = (identities.clone(), hand_over.clone());
-        tokio::spawn(async move {
-            let _turn = turn;
-            match tokio::time::timeout(PATIENCE, welcome(stream, &identities)).await {
-                Ok(Ok(peer)) => drop(hand_over.send(peer).await),
-                Ok(Err(error)) => tracing::debug!(%error, "a caller is no node of this cluster"),
-                Err(_) => tracing::debug!("a caller did not shake hands in time"),
-            }
-        });
+        let welcome = async move { welcome(stream, &identities).await };
+        handshakes.begin("a node of this cluster", welcome, |peer| async move { drop(hand_over.send(peer).await) });
     }
 }
 

@@ -34,7 +34,7 @@ impl Act<Guests> for Action {
 
     async fn act(self, guests: &Guests, key: &ObjectKey) -> Result<(), Failure> {
         match self {
-            Self::Start => start(guests, key).await,
+            Self::Start => guests.starts.take(start(guests, key)).await,
             Self::Command(wanted) => command(guests, key, wanted).await,
             Self::BeginMove => moves::begin(guests, key).await,
             Self::Carry => moves::carry(guests, key).await,

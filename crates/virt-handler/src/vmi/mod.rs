@@ -8,6 +8,7 @@ mod moves;
 pub(crate) mod report;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use tokio::time::Instant;
 
 pub(crate) use self::act::{give, image_missing, launcher_failed, wiring_failed};
 pub use self::decide::{Action, View, decide};
+pub(crate) use self::turns::Turns;
 use crate::launcher::Followers;
 use crate::migration::proxy::Carriers;
 use crate::migration::{news, record};
@@ -72,6 +74,7 @@ pub struct World {
     /// When the progress of a move was last written: the migration's UID, and the time.
     pub(crate) progressed: Mutex<HashMap<ObjectKey, (String, Instant)>>,
     pub(crate) followers: Arc<Followers>,
+    pub(crate) starts: Turns,
     pub(crate) wiring: Arc<dyn Wiring>,
     pub(crate) peers: Arc<dyn Peers>,
     pub(crate) recorder: Recorder,
