@@ -46,6 +46,9 @@ struct Command {
     /// At how many moments of a move each fault happens.
     #[arg(long, env = "FERROVIRT_FAULT_MOMENTS", default_value_t = 3)]
     moments: u32,
+    /// Only moments so many milliseconds before and after the guest usually begins to run on its new node, instead of the whole move.
+    #[arg(long, value_name = "MILLISECONDS")]
+    around_switch_over: Option<u64>,
     /// Only faults whose name contains one of these.
     #[arg(long)]
     filter: Vec<String>,
@@ -91,12 +94,19 @@ async fn all(command: &Command, scene: &Scene, ground: Ground) -> Result<u32> {
         );
     }
     let mut stage = Stage::new(scene.clone(), ground).await?;
-    println!("a move takes {:.1} s", stage.span().as_secs_f64());
+    println!(
+        "a move takes {:.1} s, {:.1} s until the switch-over",
+        stage.span().as_secs_f64(),
+        stage.switch_over().as_secs_f64()
+    );
     let mut all = Score::default();
     for fault in faults {
         let mut score = Score::default();
         for moment in 0..command.moments {
-            let delay = moment_of(stage.span(), moment, command.moments);
+            let delay = match command.around_switch_over {
+                Some(reach) => around(stage.switch_over(), Duration::from_millis(reach), moment, command.moments),
+                None => moment_of(stage.span(), moment, command.moments),
+            };
             match repeated(command, &mut stage, fault, delay).await? {
                 Some(outcome) => score.count(&outcome),
                 None => score.failed += 1,
@@ -185,9 +195,25 @@ fn moment_of(span: Duration, moment: u32, moments: u32) -> Duration {
     if moments == 1 { whole / 2 } else { whole * moment / (moments - 1) }
 }
 
+/// Moments spread evenly around one, as far as `reach`; a single one is the one.
+fn around(middle: Duration, reach: Duration, moment: u32, moments: u32) -> Duration {
+    let after_start = if moments == 1 { reach } else { 2 * reach * moment / (moments - 1) };
+    (middle + after_start).saturating_sub(reach)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn moments_around_the_switch_over_reach_to_both_sides_of_it() {
+        let (middle, reach) = (Duration::from_secs(3), Duration::from_millis(500));
+        assert_eq!(around(middle, reach, 0, 11), Duration::from_millis(2500));
+        assert_eq!(around(middle, reach, 5, 11), middle);
+        assert_eq!(around(middle, reach, 10, 11), Duration::from_millis(3500));
+        assert_eq!(around(middle, reach, 0, 1), middle);
+        assert_eq!(around(Duration::from_millis(200), reach, 0, 2), Duration::ZERO);
+    }
 
     #[test]
     fn moments_reach_from_the_request_to_after_the_end() {

@@ -57,6 +57,8 @@ pub(crate) struct Stage {
     guests: u32,
     /// How long the last move took in which nothing went wrong.
     span: Duration,
+    /// After how much of it the guest ran on its new node.
+    switch_over: Duration,
 }
 
 impl Stage {
@@ -64,7 +66,8 @@ impl Stage {
         // From a run that was interrupted.
         ground.heal()?;
         let (guest, claim) = start(&scene, 1).await?;
-        let mut stage = Self { scene, ground, guest, claim, guests: 1, span: Duration::ZERO };
+        let mut stage =
+            Self { scene, ground, guest, claim, guests: 1, span: Duration::ZERO, switch_over: Duration::ZERO };
         // The first one to a node takes longer.
         for _ in 0..2 {
             stage.undisturbed().await.context("a move without a fault")?;
@@ -77,6 +80,11 @@ impl Stage {
         self.span
     }
 
+    /// After what time a guest runs on its new node when nothing goes wrong, to a tenth of a second.
+    pub(crate) fn switch_over(&self) -> Duration {
+        self.switch_over
+    }
+
     /// What a look at a failure begins with.
     pub(crate) async fn details(&self) -> String {
         self.scene.details().await
@@ -84,10 +92,14 @@ impl Stage {
 
     /// A move in which nothing goes wrong, and that leaves nothing behind.
     async fn undisturbed(&mut self) -> Result<()> {
-        self.span = wait("a node whose kubelet takes the guest", SETTLE, || async {
+        (self.span, self.switch_over) = wait("a node whose kubelet takes the guest", SETTLE, || async {
+            let watchdog = Watchdog::new(&self.scene.namespace, NAME);
             let begin = Instant::now();
             match self.guest.moved().await {
-                Ok(_) => Ok(Some(begin.elapsed())),
+                Ok(_) => {
+                    let span = begin.elapsed();
+                    Ok(Some((span, watchdog.judge()?.map_or(span, |at| at - begin))))
+                }
                 // A node whose virt-handler was killed has no devices to offer until that is started again, and a kubelet says so.
                 Err(error) if error.to_string().contains(NO_DEVICES) => {
                     tokio::time::sleep(Duration::from_secs(2)).await;
