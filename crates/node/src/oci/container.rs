@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ferrovirt_kubernetes::Pod;
-use k8s_openapi::api::core::v1::{Container, PodSpec, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, VolumeMount};
 
 use super::resources;
 use super::security;
@@ -147,7 +147,7 @@ pub fn spec(inputs: &Inputs<'_>) -> Spec {
             resources: limits,
             devices: inputs.devices.iter().map(|device| device_node(device, &inputs.user)).collect(),
             namespaces: namespaces(inputs),
-            sysctl: sysctls(inputs.pod.spec.as_ref()),
+            sysctl: security::sysctls(inputs.pod.spec.as_ref()),
             masked_paths: MASKED.iter().map(|&path| path.to_owned()).collect(),
             readonly_paths: READ_ONLY.iter().map(|&path| path.to_owned()).collect(),
         },
@@ -175,12 +175,6 @@ fn namespaces(inputs: &Inputs<'_>) -> Vec<Namespace> {
         None => new("ipc"),
     };
     vec![new("pid"), new("mount"), new("uts"), ipc, join("network", inputs.network)]
-}
-
-fn sysctls(spec: Option<&PodSpec>) -> std::collections::BTreeMap<String, String> {
-    let context = spec.and_then(|spec| spec.security_context.as_ref());
-    let settings = context.and_then(|context| context.sysctls.as_ref());
-    settings.into_iter().flatten().map(|setting| (setting.name.clone(), setting.value.clone())).collect()
 }
 
 fn mounts(inputs: &Inputs<'_>) -> Vec<Mount> {

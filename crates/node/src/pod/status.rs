@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::lifecycle::{Finished, Next};
 use super::record::{ContainerRecord, Stage, Termination};
-use crate::oci::resources;
+use crate::oci::{resources, security};
 
 /// Prefix of container ids in a status: which runtime made them.
 const RUNTIME: &str = "crun://";
@@ -295,8 +295,14 @@ pub fn unsupported(spec: &PodSpec) -> Option<String> {
     if let Some((_, field)) = asked.iter().find(|(asked, _)| *asked) {
         return Some(format!("this node runs no pods with {field}"));
     }
+    if let Some(name) = security::excessive_sysctl(spec) {
+        return Some(format!("sysctl {name}: this node sets none that others would notice"));
+    }
     let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
     for container in containers {
+        if let Some(name) = security::excessive_capability(container) {
+            return Some(format!("container {}: this node gives no container the capability {name}", container.name));
+        }
         let privileged = container.security_context.as_ref().and_then(|context| context.privileged) == Some(true);
         if privileged {
             return Some(format!("container {}: this node runs no privileged containers", container.name));
@@ -451,5 +457,13 @@ mod tests {
         assert!(unsupported(&spec(json!({"containers": [], "hostPID": true}))).unwrap().contains("hostPID"));
         let privileged = json!({"containers": [{"name": "a", "securityContext": {"privileged": true}}]});
         assert!(unsupported(&spec(privileged)).unwrap().contains("container a"));
+        for kind in ["containers", "initContainers"] {
+            let mut powerful = json!({"containers": []});
+            powerful[kind] = json!([{"name": "a", "securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}]);
+            assert!(unsupported(&spec(powerful)).unwrap().contains("SYS_ADMIN"), "{kind}");
+        }
+        let sysctls = json!([{"name": "kernel.core_pattern", "value": "x"}]);
+        let sysctls = json!({"containers": [], "securityContext": {"sysctls": sysctls}});
+        assert!(unsupported(&spec(sysctls)).unwrap().contains("kernel.core_pattern"));
     }
 }

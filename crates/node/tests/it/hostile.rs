@@ -70,6 +70,33 @@ async fn a_probes_program_is_heard_in_part_and_ends_with_its_time() {
 }
 
 #[tokio::test]
+async fn what_a_container_must_not_have_is_refused() {
+    let cluster = Cluster::start().await;
+    let before = cluster.traces();
+    for capability in ["SYS_ADMIN", "DAC_READ_SEARCH", "ALL"] {
+        for kind in ["containers", "initContainers"] {
+            let mut spec = shell("true");
+            spec[kind] = json!([spec["containers"][0].clone()]);
+            spec[kind][0]["name"] = json!("bad");
+            spec[kind][0]["securityContext"] = json!({"capabilities": {"add": [capability]}});
+            cluster.run("bad", spec).await;
+            let pod = cluster.until_phase("bad", "Failed").await;
+            let status = pod.status.clone().unwrap();
+            assert_eq!(status.reason.as_deref(), Some("NodeRejected"));
+            assert!(status.message.unwrap().contains(capability));
+            cluster.delete("bad", 0).await;
+        }
+    }
+    let mut spec = shell("true");
+    spec["securityContext"] = json!({"sysctls": [{"name": "net.ipv4.conf.all.forwarding", "value": "1"}]});
+    cluster.run("bad", spec).await;
+    let pod = cluster.until_phase("bad", "Failed").await;
+    assert!(pod.status.clone().unwrap().message.unwrap().contains("net.ipv4.conf.all.forwarding"));
+    cluster.delete("bad", 0).await;
+    cluster.until_traces(&before).await;
+}
+
+#[tokio::test]
 async fn an_images_users_are_not_looked_up_on_the_machine() {
     let cluster = Cluster::start().await;
     let tree = cluster.path().join("tree");
