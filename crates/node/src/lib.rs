@@ -18,6 +18,8 @@
 //! - **A restart or `kill -9` of this process stops no container.** Monitors are detached; records are on disk before anything runs;
 //!   the next process finds containers by process number, start and boot.
 //! - **A container that ran is never silently started a second time.** One whose record is lost counts as ended.
+//! - **No pod is the machine.** Whoever wrote it, its containers have the usual capabilities at most and gain no
+//!   others, and they make only those calls of the kernel that programs need (`oci::security`, `oci::seccomp`).
 //! - **Nothing is left behind**: mounts, devices, networks, control groups and directories of a pod are gone before its object is.
 
 pub mod api;

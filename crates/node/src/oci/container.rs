@@ -6,6 +6,7 @@ use ferrovirt_kubernetes::Pod;
 use k8s_openapi::api::core::v1::{Container, VolumeMount};
 
 use super::resources;
+use super::seccomp;
 use super::security;
 use super::spec::{Device, DeviceRule, Linux, Mount, Namespace, Process, Root, Spec, User};
 
@@ -134,7 +135,8 @@ pub fn spec(inputs: &Inputs<'_>) -> Spec {
             env: inputs.environment.clone(),
             cwd: if inputs.working_directory.is_empty() { "/".to_owned() } else { inputs.working_directory.to_owned() },
             capabilities: security::capabilities(container),
-            no_new_privileges: context.allow_privilege_escalation == Some(false),
+            // Whatever `allowPrivilegeEscalation` says: the image's author would decide what its programs gain.
+            no_new_privileges: true,
         },
         root: Root {
             path: inputs.root.to_owned(),
@@ -150,6 +152,7 @@ pub fn spec(inputs: &Inputs<'_>) -> Spec {
             sysctl: security::sysctls(inputs.pod.spec.as_ref()),
             masked_paths: MASKED.iter().map(|&path| path.to_owned()).collect(),
             readonly_paths: READ_ONLY.iter().map(|&path| path.to_owned()).collect(),
+            seccomp: Some(seccomp::filter()),
         },
     }
 }
@@ -278,7 +281,25 @@ mod tests {
     #[test]
     fn a_launcher() {
         let pod = example();
-        insta::assert_json_snapshot!(spec(&inputs(&pod)));
+        let mut spec = spec(&inputs(&pod));
+        // Long, and tested by itself.
+        assert_eq!(spec.linux.seccomp.take(), Some(seccomp::filter()));
+        insta::assert_json_snapshot!(spec);
+    }
+
+    #[test]
+    fn no_container_loosens_what_holds_it() {
+        let mut pod = example();
+        let context = json!({
+            "allowPrivilegeEscalation": true, "procMount": "Unmasked", "seccompProfile": {"type": "Unconfined"},
+            "capabilities": {"add": ["SYS_ADMIN"]},
+        });
+        pod.spec.as_mut().unwrap().containers[0].security_context = Some(serde_json::from_value(context).unwrap());
+        let spec = spec(&inputs(&pod));
+        assert!(spec.process.no_new_privileges);
+        assert_eq!(spec.linux.seccomp, Some(seccomp::filter()));
+        assert_eq!((spec.linux.masked_paths.len(), spec.linux.readonly_paths.len()), (MASKED.len(), READ_ONLY.len()));
+        assert!(!spec.process.capabilities.bounding.contains(&"CAP_SYS_ADMIN".to_owned()));
     }
 
     #[test]

@@ -3,5 +3,6 @@
 pub mod container;
 pub mod environment;
 pub mod resources;
+pub mod seccomp;
 pub mod security;
 pub mod spec;

@@ -140,6 +140,52 @@ pub struct Linux {
     pub masked_paths: Vec<String>,
     /// Not to be written.
     pub readonly_paths: Vec<String>,
+    /// Calls of the kernel that may be made; without it, all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seccomp: Option<Seccomp>,
+}
+
+/// What becomes of calls of the kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Seccomp {
+    /// Of those that are not listed.
+    pub default_action: String,
+    /// The error that these get.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_errno_ret: Option<u32>,
+    /// Of those that are.
+    pub syscalls: Vec<Calls>,
+}
+
+/// Calls that are treated alike.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Calls {
+    /// Which.
+    pub names: Vec<String>,
+    /// What becomes of them.
+    pub action: String,
+    /// The error that they get.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub errno_ret: Option<u32>,
+    /// Only when all of this holds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<Argument>,
+}
+
+/// A condition on an argument of a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Argument {
+    /// Which argument.
+    pub index: u32,
+    /// A number, or the bits that are looked at.
+    pub value: u64,
+    /// What those bits have to be.
+    pub value_two: u64,
+    /// How to compare.
+    pub op: String,
 }
 
 /// A namespace.

@@ -24,7 +24,8 @@ pub(super) struct Outcome {
 pub(super) async fn run(node: &Context, runtime: &Runtime, id: &str, command: &[String]) -> io::Result<Outcome> {
     let pid_file = Scratch::new(node, "pid");
     let mut call = runtime.command();
-    call.arg("exec").arg("--pid-file").arg(pid_file.path()).arg(id).args(command);
+    // The runtime passes all of the container's limits on but this one.
+    call.args(["exec", "--no-new-privs"]).arg("--pid-file").arg(pid_file.path()).arg(id).args(command);
     let mut child = call.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     // Dropped before the child, which has not waited for the program then: the number is still the program's.
     let mut unless_ended = Kill { pid_file, is_armed: true };

@@ -70,6 +70,28 @@ async fn a_probes_program_is_heard_in_part_and_ends_with_its_time() {
 }
 
 #[tokio::test]
+async fn a_container_has_no_way_to_the_machine() {
+    let cluster = Cluster::start().await;
+    // Whatever else it asks for that is not refused.
+    let script = "grep -E '^(CapEff|NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\\t' | tr '\\n' ' '; \
+        mount -t tmpfs none /tmp 2>/dev/null && echo mounted; unshare -U true 2>/dev/null && echo unshared; \
+        while :; do sleep 0.1; done";
+    let mut spec = shell(script);
+    spec["containers"][0]["securityContext"] = json!({
+        "allowPrivilegeEscalation": true, "procMount": "Unmasked", "seccompProfile": {"type": "Unconfined"},
+    });
+    // A probe's program is held by the same.
+    let probe = "grep -q '^NoNewPrivs:.1$' /proc/self/status && grep -q '^Seccomp:.2$' /proc/self/status";
+    spec["containers"][0]["readinessProbe"] = json!({"exec": {"command": ["sh", "-c", probe]}, "periodSeconds": 1});
+    cluster.run("held", spec).await;
+    let ready = |pod: &Pod| status(pod).is_some_and(|status| status.ready);
+    let pod = cluster.until("held", "ready", ready).await;
+    let said = cluster.log(&pod, "main");
+    assert_eq!(said.trim(), "CapEff:00000000880405fb NoNewPrivs:1 Seccomp:2", "{said}");
+    cluster.delete("held", 0).await;
+}
+
+#[tokio::test]
 async fn what_a_container_must_not_have_is_refused() {
     let cluster = Cluster::start().await;
     let before = cluster.traces();
