@@ -1,6 +1,10 @@
 //! Startup, readiness and liveness probes of one running container.
 
-use std::net::IpAddr;
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,7 +16,7 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use rustix::process::Signal;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -20,7 +24,7 @@ use ferrovirt_reconcile::Note;
 
 use super::program::{self, Outcome};
 use crate::context::Context;
-use crate::process::Process;
+use crate::process::{Process, ProcessIdentity};
 use crate::runtime::Runtime;
 
 /// What is probed.
@@ -28,7 +32,8 @@ pub(crate) struct Target {
     pub(crate) runtime: Runtime,
     /// The runtime's name of the container.
     pub(crate) id: String,
-    /// Where TCP and HTTP probes go unless they name a host: the pod's address, from outside of the pod.
+    /// Where TCP and HTTP probes go unless they name a host: the pod's address, from outside of the pod. Others are asked from inside of
+    /// it: what the machine reaches, such as services on its loopback, is not the pod's author's to ask.
     pub(crate) address: Option<IpAddr>,
     pub(crate) process: Arc<Process>,
     /// For events.
@@ -253,9 +258,50 @@ fn port(written: &IntOrString, container: &Container) -> Result<u16, String> {
 }
 
 async fn connect(host: Option<&str>, port: u16, target: &Target) -> Result<TcpStream, String> {
-    let own = target.address.map(|address| address.to_string()).unwrap_or_default();
-    let host = host.filter(|host| !host.is_empty()).unwrap_or(&own);
-    TcpStream::connect((host, port)).await.map_err(|error| format!("connect to {host} port {port}: {error}"))
+    let failed = |host: &dyn std::fmt::Display, error: io::Error| format!("connect to {host} port {port}: {error}");
+    let Some(host) = host.filter(|host| !host.is_empty()) else {
+        let own = target.address.ok_or("the pod has no address")?;
+        return TcpStream::connect((own, port)).await.map_err(|error| failed(&own, error));
+    };
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in addresses(host)? {
+        match connect_inside(SocketAddr::new(address, port), target.process.identity()).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(failed(&host, last))
+}
+
+/// The addresses of a host that a probe names. Names would be looked up where the machine looks them up.
+fn addresses(host: &str) -> Result<Vec<IpAddr>, String> {
+    if host == "localhost" {
+        return Ok(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]);
+    }
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse();
+    address.map(|address| vec![address]).map_err(|_| {
+        format!(
+            "host {host:?} is no IP address: this node looks up no names for probes; without a host they go to the pod"
+        )
+    })
+}
+
+/// Connects as programs of the container do.
+async fn connect_inside(address: SocketAddr, process: &ProcessIdentity) -> io::Result<TcpStream> {
+    let process = process.clone();
+    let open = move || {
+        let namespace = fs::File::open(format!("/proc/{}/ns/net", process.pid))?;
+        // Asked after the namespace is held: the number may be another process' by now.
+        if ProcessIdentity::of(process.pid).as_ref() != Some(&process) {
+            return Err(io::Error::other("the container has ended"));
+        }
+        let path = PathBuf::from(format!("/proc/self/fd/{}", namespace.as_raw_fd()));
+        let socket = move || if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
+        ferrovirt_cluster_network::run_in(&path, socket)
+    };
+    // Only the socket is made there: it stays in the namespace, and nobody waits for others on a thread.
+    let socket = tokio::task::spawn_blocking(open).await.unwrap_or_else(|error| Err(io::Error::other(error)))?;
+    socket.connect(address).await
 }
 
 async fn get(action: &HTTPGetAction, container: &Container, target: &Target) -> Result<(), String> {
@@ -299,6 +345,16 @@ mod tests {
         assert!(!judge.add(false));
         assert!(judge.add(false));
         assert!(!judge.content);
+    }
+
+    #[test]
+    fn hosts_have_addresses_and_names_are_not_looked_up() {
+        assert_eq!(addresses("192.0.2.1"), Ok(vec![IpAddr::from([192, 0, 2, 1])]));
+        assert_eq!(addresses("[::1]"), Ok(vec![IpAddr::from(Ipv6Addr::LOCALHOST)]));
+        assert_eq!(addresses("localhost").unwrap().len(), 2);
+        for host in ["example.com", "127.1", "0", "fe80::1%eth0", ""] {
+            assert!(addresses(host).unwrap_err().contains("no IP address"), "{host}");
+        }
     }
 
     #[test]

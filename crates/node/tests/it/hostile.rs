@@ -119,6 +119,25 @@ async fn what_a_container_must_not_have_is_refused() {
 }
 
 #[tokio::test]
+async fn a_probe_does_not_reach_the_machines_loopback() {
+    let cluster = Cluster::start().await;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    // The same port inside of the pod.
+    let script = format!("while :; do busybox nc -l -p {port} -e true; done");
+    let mut spec = shell(&script);
+    spec["containers"][0]["readinessProbe"] =
+        json!({"tcpSocket": {"host": "127.0.0.1", "port": port}, "periodSeconds": 1, "failureThreshold": 1});
+    cluster.run("asking", spec).await;
+    let ready = |pod: &Pod| status(pod).is_some_and(|status| status.ready);
+    cluster.until("asking", "ready", ready).await;
+    cluster.delete("asking", 0).await;
+    // Nobody came here: if somebody had, it would be waiting.
+    assert_eq!(listener.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+}
+
+#[tokio::test]
 async fn an_images_users_are_not_looked_up_on_the_machine() {
     let cluster = Cluster::start().await;
     let tree = cluster.path().join("tree");
