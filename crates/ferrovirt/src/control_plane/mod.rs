@@ -4,9 +4,9 @@
 //! They use the API as on any cluster, only that their requests are function calls, made as users of their own with rights of
 //! their own.
 
-mod host_paths;
 mod identities;
 mod installation;
+mod pod_limits;
 
 pub(crate) use self::identities::{HANDLER_KUBECONFIG, MIGRATION_IDENTITY, NODE_KUBECONFIG};
 
@@ -48,7 +48,7 @@ pub(crate) async fn start(
     )
     .await?;
     ferrovirt_virt_api::install(server, ferrovirt_virt_api::LocalHandlers::new(node_directory.clone())).await?;
-    server.admission.add(Arc::new(host_paths::HostPaths));
+    server.admission.add(Arc::new(pod_limits::PodLimits));
     server.mounts.nodes.reach_through(Arc::new(ferrovirt_node::LocalNodes::new(node_directory)));
     installation::install(server).await.context("cannot make the KubeVirt object")?;
     let controller = client(server, identities::VIRT_CONTROLLER);
