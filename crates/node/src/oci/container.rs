@@ -10,18 +10,27 @@ use super::seccomp;
 use super::security;
 use super::spec::{Device, DeviceRule, Linux, Mount, Namespace, Process, Root, Spec, User};
 
-/// Paths of the kernel that a container does not see.
+/// Paths of the kernel that a container does not see. Some are the machine's root's alone, and that is who a container's root is.
 const MASKED: &[&str] = &[
     "/proc/acpi",
+    "/proc/allocinfo",
     "/proc/asound",
     "/proc/interrupts",
     "/proc/kcore",
+    "/proc/key-users",
     "/proc/keys",
+    "/proc/kmsg",
+    "/proc/kpagecgroup",
+    "/proc/kpagecount",
+    "/proc/kpageflags",
     "/proc/latency_stats",
+    "/proc/pagetypeinfo",
     "/proc/sched_debug",
     "/proc/scsi",
+    "/proc/slabinfo",
     "/proc/timer_list",
     "/proc/timer_stats",
+    "/proc/vmallocinfo",
     "/sys/devices/virtual/powercap",
     "/sys/firmware",
 ];
