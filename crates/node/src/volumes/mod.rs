@@ -229,7 +229,11 @@ impl Preparation<'_> {
             );
             return Err(VolumeError::Claim { volume: volume.to_owned(), reason });
         }
-        owner::give_to_group(&claim.path, self.fs_group()).map_err(|error| failed("give to fsGroup", error))?;
+        // It may be large, and grow under the hands of its pods.
+        let (path, group) = (claim.path.clone(), self.fs_group());
+        let given = tokio::task::spawn_blocking(move || owner::give_to_group(&path, group)).await;
+        let given = given.unwrap_or_else(|error| Err(io::Error::other(error)));
+        given.map_err(|error| failed("give to fsGroup", error))?;
         Ok(claim.path.clone())
     }
 
