@@ -12,7 +12,7 @@ use kube::{Api, Client};
 
 use super::VolumeError;
 use super::claim::{self, BoundClaim};
-use super::payload::{self, DEFAULT_MODE, Payload, PayloadError, PayloadFile};
+use super::payload::{self, Payload, PayloadError};
 use crate::oci::environment::{KeyedData, PodFacts};
 use crate::sources::PullSecret;
 
@@ -150,8 +150,7 @@ impl ObjectReader {
             let token = self.token(pod, source).await;
             let token =
                 token.map_err(|source| VolumeError::Api { volume: volume.name.clone(), source: Box::new(source) })?;
-            let mode = mode.and_then(|mode| u32::try_from(mode).ok()).unwrap_or(DEFAULT_MODE);
-            return Ok(Payload::from([(source.path.clone(), PayloadFile { content: token.into_bytes(), mode })]));
+            return payload::from_token(&source.path, token, mode).map_err(of_payload);
         }
         let reason = "this node projects configMap, secret, downwardAPI and serviceAccountToken".to_owned();
         Err(VolumeError::Unsupported { volume: volume.name.clone(), reason })

@@ -132,6 +132,12 @@ pub fn from_fields(
     Ok(payload)
 }
 
+/// A token as a file.
+pub fn from_token(path: &str, token: String, default_mode: Option<i32>) -> Result<Payload, PayloadError> {
+    let file = PayloadFile { content: token.into_bytes(), mode: mode(None, default_mode) };
+    Ok(Payload::from([(checked(path)?, file)]))
+}
+
 /// All of a config map's data as bytes.
 pub fn config_map_data(map: ConfigMap) -> BTreeMap<String, Vec<u8>> {
     let text = map.0.data.unwrap_or_default().into_iter().map(|(key, text)| (key, text.into_bytes()));
@@ -241,6 +247,7 @@ mod tests {
         assert_eq!(of(items("b", "b"), true), Ok(Payload::new()));
         for path in ["../x", "/x", "a/../../x", ""] {
             assert_eq!(of(items("a", path), false), Err(PayloadError::Path(path.to_owned())));
+            assert_eq!(from_token(path, "t".to_owned(), None), Err(PayloadError::Path(path.to_owned())));
         }
     }
 

@@ -164,3 +164,19 @@ async fn an_images_users_are_not_looked_up_on_the_machine() {
     cluster.until("evil", "refused: nobody knows its user", waits).await;
     cluster.delete("evil", 0).await;
 }
+
+#[tokio::test]
+async fn a_token_stays_in_its_volume() {
+    let cluster = Cluster::start().await;
+    let victim = cluster.path().join("victim");
+    std::fs::write(&victim, "content").unwrap();
+    let path = format!("../../../../../../../../../../..{}", victim.display());
+    let mut spec = shell("true");
+    spec["volumes"] = json!([{"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": path}}], "defaultMode": 0o777}}]);
+    spec["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/mnt/token"}]);
+    cluster.run("token", spec).await;
+    let told = |pod: &Pod| status(pod).and_then(|s| s.state?.waiting?.message).is_some_and(|m| m.contains("leads out"));
+    cluster.until("token", "refused", told).await;
+    cluster.delete("token", 0).await;
+    assert_eq!(std::fs::read(&victim).unwrap(), b"content");
+}
