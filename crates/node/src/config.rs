@@ -14,7 +14,7 @@ pub struct NodeConfig {
     pub directory: PathBuf,
     /// What the nodes of this machine share, such as who uses which loop device.
     pub shared_directory: PathBuf,
-    /// The directory of our own programs, which containers with the host's image see at [`crate::host_root::BINARIES`].
+    /// Where our own programs are. Containers with the host's image see those that they start at [`crate::host_root::BINARIES`].
     pub binaries: PathBuf,
     /// Labels of the Node object besides those every node has.
     pub labels: BTreeMap<String, String>,

@@ -1,19 +1,33 @@
 //! The pseudo image [`IMAGE`]: the machine's own `/usr`, read-only, with a small `/etc` of ours and private `/run`, `/tmp` and `/var`.
 //!
 //! A launcher needs libvirt and QEMU, and the machine has them: nothing is downloaded to start a guest. The tree that this file makes
-//! holds what is not below `/usr`. It is changed in place, never replaced, since running containers have it as their root.
+//! holds what is not below `/usr`. It is changed in place, never replaced, since running containers see it.
+//!
+//! ```text
+//!   /            layer of the container            /usr         layer of the container
+//!   └ below it   the tree, one for the node        └ below it   the machine's /usr
+//! ```
+//!
+//! A pod's author says where volumes and last words are mounted, and what is missing on the way there is made. So each container has
+//! layers of its own, in memory, which take what is made and go with it. The machine's directories and the tree are only ever read.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use crate::mounts;
 use crate::oci::spec::Mount;
 
 /// The image's name.
 pub const IMAGE: &str = "host.ferrovirt.io/usr";
 /// Where our own programs are inside.
 pub const BINARIES: &str = "/opt/ferrovirt/bin";
+/// Those that containers start. Beside them may be anything of the machine, such as somebody's home, so nothing else is shown.
+const PROGRAMS: &[&str] = &["virt-launcher", "container-disk"];
+/// The file system of a container's layers, which hold mount points and nothing else. Too little, and pods with many mounts do not
+/// start; each file takes a kilobyte of the machine, whatever the pod's limits are.
+const LAYERS: &str = "mode=700,size=1m,nr_inodes=8k";
 /// Programs are looked for in this order.
 pub const SEARCH_PATH: &str =
     "/opt/ferrovirt/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/libvirt:/usr/libexec";
@@ -114,19 +128,52 @@ pub fn prepare(root: &Path, machine_etc: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What is mounted into the tree.
-pub fn mounts(binaries: &Path) -> Vec<Mount> {
+/// Makes one container's root below `directory`: its path, and what is mounted into it. Its layers are there until everything below
+/// `directory` is unmounted.
+pub(crate) fn assemble(tree: &Path, binaries: &Path, directory: &Path) -> io::Result<(PathBuf, Vec<Mount>)> {
+    mounts::memory(directory, "tmpfs", LAYERS)?;
+    let root = mounts::overlay(tree, &directory.join("root"))?;
+    let usr = view(Path::new("/usr"), &directory.join("usr"))?;
+    let programs: Vec<PathBuf> =
+        PROGRAMS.iter().map(|name| binaries.join(name)).filter(|path| path.is_file()).collect();
+    Ok((root, mounted(&usr, &programs)))
+}
+
+/// A directory of the machine below a layer. Layers show one file system each, so what is mounted further inside gets one as well.
+fn view(machine: &Path, directory: &Path) -> io::Result<PathBuf> {
+    let view = mounts::overlay(machine, directory)?;
+    let mut inside = mounts::below(machine)?;
+    // Outer ones first, and once where one hides another.
+    inside.sort();
+    inside.dedup();
+    for (number, inner) in inside.iter().filter(|inner| *inner != machine && inner.is_dir()).enumerate() {
+        let Ok(place) = inner.strip_prefix(machine) else { continue };
+        let layered = mounts::overlay_at(inner, &directory.join(format!("inside-{number}")), &view.join(place));
+        if let Err(error) = layered {
+            // Not every file system can be below a layer. The root is good without it.
+            tracing::warn!(directory = %inner.display(), %error, "containers with the machine's programs do not see what is mounted there");
+        }
+    }
+    Ok(view)
+}
+
+/// What is mounted into the root.
+pub(crate) fn mounted(usr: &Path, programs: &[PathBuf]) -> Vec<Mount> {
     let private = |destination: &str, mode: &str| {
         // The tree's own directories and links come along.
         Mount::tmpfs(destination, &["nosuid", "nodev", mode, "tmpcopyup"])
     };
-    vec![
-        Mount::bind("/usr", "/usr", &["rbind", "ro", "nosuid", "nodev"]),
+    let mut mounts = vec![
+        Mount::bind("/usr", usr, &["rbind", "ro", "nosuid", "nodev"]),
         private("/run", "mode=755"),
         private("/tmp", "mode=1777"),
         private("/var", "mode=755"),
-        Mount::bind(BINARIES, binaries, &["rbind", "ro", "nosuid", "nodev"]),
-    ]
+    ];
+    mounts.extend(programs.iter().map(|program| {
+        let name = program.file_name().unwrap_or_default().to_string_lossy();
+        Mount::bind(&format!("{BINARIES}/{name}"), program, &["bind", "ro", "nosuid", "nodev"])
+    }));
+    mounts
 }
 
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
@@ -190,5 +237,46 @@ mod tests {
         symlink("/usr/bin/b", etc.join("alternatives/x")).unwrap();
         prepare(&root, &etc).unwrap();
         assert_eq!(fs::read_link(root.join("etc/alternatives/x")).unwrap(), Path::new("/usr/bin/b"));
+    }
+
+    #[test]
+    fn what_is_made_in_a_view_does_not_reach_the_machine() {
+        let directory = tempfile::tempdir().unwrap();
+        let (machine, layers) = (directory.path().join("machine"), directory.path().join("layers"));
+        // A file system of its own inside, as `/usr/local` may be.
+        mounts::memory(&machine.join("local"), "tmpfs", "").unwrap();
+        fs::create_dir(machine.join("bin")).unwrap();
+        fs::write(machine.join("local/program"), "text").unwrap();
+        mounts::memory(&layers, "tmpfs", LAYERS).unwrap();
+        let machine = machine.canonicalize().unwrap();
+        let view = view(&machine, &layers.join("usr")).unwrap();
+        assert_eq!(fs::read(view.join("local/program")).unwrap(), b"text");
+        for made in ["made", "bin/made", "local/made"] {
+            fs::create_dir(view.join(made)).unwrap();
+            assert!(!machine.join(made).exists(), "{made}");
+        }
+        fs::remove_file(view.join("local/program")).unwrap();
+        mounts::unmount_below(&layers).unwrap();
+        assert_eq!(fs::read_dir(&layers).unwrap().count(), 0);
+        assert_eq!(fs::read(machine.join("local/program")).unwrap(), b"text");
+        mounts::unmount_below(&machine).unwrap();
+    }
+
+    #[test]
+    fn of_our_programs_only_those_that_containers_start_are_shown() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["virt-launcher", "ferrovirt", "id_rsa"] {
+            fs::write(directory.path().join(name), "").unwrap();
+        }
+        let (tree, layers) = (directory.path().join("tree"), directory.path().join("layers"));
+        prepare(&tree, Path::new("/nonexistent")).unwrap();
+        let (_, mounts) = assemble(&tree, directory.path(), &layers).unwrap();
+        let shown: Vec<_> = mounts.iter().filter(|mount| mount.source.starts_with(directory.path())).collect();
+        mounts::unmount_below(&layers).unwrap();
+        assert_eq!(
+            shown.iter().map(|mount| &*mount.destination).collect::<Vec<_>>(),
+            ["/usr", "/opt/ferrovirt/bin/virt-launcher"]
+        );
+        assert!(shown[0].source.starts_with(&layers));
     }
 }

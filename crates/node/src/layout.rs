@@ -5,7 +5,7 @@
 //!                   etc/{hosts,hostname,resolv.conf}
 //!                   volumes/kubernetes.io~empty-dir/<volume>/
 //!                   containers/<name>/record.json             what became of it
-//!                                     config.json, rootfs/    the OCI bundle
+//!                                     config.json, overlay/   the OCI bundle, and its root
 //!                                     log.<attempt>, termination-log, pid, monitor.pid, exit/<id>
 //! ```
 
@@ -38,9 +38,9 @@ impl Layout {
         PodLayout { root: self.pods().join(uid) }
     }
 
-    /// The root of containers with the host's image.
+    /// What containers with the host's image have below their layers.
     pub fn host_root(&self) -> PathBuf {
-        self.root.join("host-root")
+        self.root.join("host-tree")
     }
 
     /// What the OCI runtime remembers.
@@ -139,7 +139,7 @@ impl ContainerLayout {
         self.root.join("config.json")
     }
 
-    /// Where an image is made writable.
+    /// The layers of the container's root.
     pub fn overlay(&self) -> PathBuf {
         self.root.join("overlay")
     }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
@@ -59,18 +60,43 @@ pub(crate) fn memory(target: &Path, kind: &str, options: &str) -> io::Result<()>
 
 /// Mounts a writable layer over a read-only tree.
 pub(crate) fn overlay(lower: &Path, directory: &Path) -> io::Result<PathBuf> {
-    let (upper, work, merged) = (directory.join("upper"), directory.join("work"), directory.join("merged"));
-    for path in [&upper, &work, &merged] {
+    let merged = directory.join("merged");
+    fs::create_dir_all(&merged)?;
+    overlay_at(lower, directory, &merged)?;
+    Ok(merged)
+}
+
+/// The same, at a directory that is there. The layer is below `directory`.
+pub(crate) fn overlay_at(lower: &Path, directory: &Path, target: &Path) -> io::Result<()> {
+    let (upper, work) = (directory.join("upper"), directory.join("work"));
+    for path in [&upper, &work] {
         fs::create_dir_all(path)?;
     }
-    if !is_mount_point(&merged) {
-        let escape =
-            |path: &Path| path.display().to_string().replace('\\', "\\\\").replace(',', "\\,").replace(':', "\\:");
-        let options = format!("lowerdir={},upperdir={},workdir={}", escape(lower), escape(&upper), escape(&work));
-        let options = std::ffi::CString::new(options).map_err(io::Error::other)?;
-        mount("overlay", &merged, "overlay", MountFlags::NODEV, Some(options.as_c_str()))?;
+    // What is above says who may go on, and the container is somebody else.
+    fs::set_permissions(&upper, fs::Permissions::from_mode(0o755))?;
+    let layers = format!("lowerdir={},upperdir={},workdir={}", escaped(lower), escaped(&upper), escaped(&work));
+    mount_overlay(target, &layers)
+}
+
+fn escaped(path: &Path) -> String {
+    path.display().to_string().replace('\\', "\\\\").replace(',', "\\,").replace(':', "\\:")
+}
+
+fn mount_overlay(target: &Path, layers: &str) -> io::Result<()> {
+    if is_mount_point(target) {
+        return Ok(());
     }
-    Ok(merged)
+    let options = std::ffi::CString::new(layers).map_err(io::Error::other)?;
+    Ok(mount("overlay", target, "overlay", MountFlags::NODEV, Some(options.as_c_str()))?)
+}
+
+/// Removes layers with all that was written to them, so that new ones can be made.
+pub(crate) fn remove_layers(directory: &Path) -> io::Result<()> {
+    unmount_below(directory)?;
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Mounts a part of a volume by itself. Whoever writes to the volume may put links in the way, so the part is opened without

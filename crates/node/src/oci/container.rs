@@ -269,9 +269,12 @@ mod tests {
         Inputs {
             pod,
             container: &pod.spec.as_ref().unwrap().containers[0],
-            root: Path::new("/node/host-root"),
+            root: Path::new("/pod/overlay/root/merged"),
             root_read_only: true,
-            root_mounts: crate::host_root::mounts(Path::new("/opt/bin")),
+            root_mounts: crate::host_root::mounted(
+                Path::new("/pod/overlay/usr/merged"),
+                &["/opt/bin/virt-launcher".into()],
+            ),
             user: User { uid: 107, gid: 107, additional_gids: vec![107] },
             arguments: vec!["virt-launcher".to_owned()],
             environment: vec!["PATH=/bin".to_owned()],

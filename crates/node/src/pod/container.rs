@@ -154,35 +154,30 @@ impl Surroundings<'_> {
         record.write(&layout).map_err(io_error("write to"))
     }
 
-    /// The container's file tree: the machine's own, or an image below a layer that takes the writes.
+    /// The container's file tree: the machine's own, or an image, below a layer that takes the writes.
     async fn tree(&self, container: &Container, layout: &ContainerLayout) -> Result<Tree, StartError> {
         let io_error = |operation, path: &Path| {
             let path = path.to_owned();
             move |source| StartError::Io { operation, path, source }
         };
         fs::create_dir_all(layout.bundle()).map_err(io_error("make", layout.bundle()))?;
-        let reference = container.image.as_deref().unwrap_or_default();
+        let (overlay, reference) = (layout.overlay(), container.image.as_deref().unwrap_or_default());
         if reference.split([':', '@']).next() == Some(host_root::IMAGE) {
             let image = Image {
                 digest: host_root::IMAGE.to_owned(),
                 environment: vec![format!("PATH={}", host_root::SEARCH_PATH)],
                 ..Image::default()
             };
-            let mounts = host_root::mounts(&self.node.config.binaries);
-            return Ok(Tree { root: self.node.layout.host_root(), read_only: true, mounts, image });
+            let (tree, binaries) = (self.node.layout.host_root(), &self.node.config.binaries);
+            let made = mounts::remove_layers(&overlay).and_then(|()| host_root::assemble(&tree, binaries, &overlay));
+            let (root, mounts) = made.map_err(io_error("make a root in", &overlay))?;
+            return Ok(Tree { root, read_only: true, mounts, image });
         }
         let policy = images::policy(container.image_pull_policy.as_deref(), reference);
         let secrets = self.node.objects.pull_secrets(self.pod).await;
         let image = self.node.images.resolve(reference, policy, &secrets, &self.node.holder(self.uid())).await?;
-        let overlay = layout.overlay();
-        let fresh = || -> io::Result<PathBuf> {
-            mounts::unmount_below(&overlay)?;
-            if overlay.exists() {
-                fs::remove_dir_all(&overlay)?;
-            }
-            mounts::overlay(&image.root, &overlay)
-        };
-        let root = fresh().map_err(io_error("mount the image on", &overlay))?;
+        let made = mounts::remove_layers(&overlay).and_then(|()| mounts::overlay(&image.root, &overlay));
+        let root = made.map_err(io_error("mount the image on", &overlay))?;
         Ok(Tree { root, read_only: false, mounts: Vec::new(), image })
     }
 

@@ -1,5 +1,7 @@
 //! What a pod's author tries against the node.
 
+use std::path::{Path, PathBuf};
+
 use ferrovirt_kubernetes::Pod;
 use ferrovirt_node::sources::Image;
 use k8s_openapi::api::core::v1::ContainerStatus;
@@ -8,6 +10,24 @@ use serde_json::json;
 use crate::harness::{Cluster, shell};
 
 const MIB: u64 = 1024 * 1024;
+
+/// Places of the machine that a test expects nothing at, removed if it finds something.
+struct Untouched(Vec<PathBuf>);
+
+impl Untouched {
+    fn check(&self) {
+        let found: Vec<_> = self.0.iter().filter(|path| path.symlink_metadata().is_ok()).collect();
+        assert!(found.is_empty(), "made on the machine: {found:?}");
+    }
+}
+
+impl Drop for Untouched {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            let _ = std::fs::remove_dir(path).or_else(|_| std::fs::remove_file(path));
+        }
+    }
+}
 
 fn status(pod: &Pod) -> Option<ContainerStatus> {
     pod.status.as_ref()?.container_statuses.as_ref()?.first().cloned()
@@ -163,6 +183,105 @@ async fn an_images_users_are_not_looked_up_on_the_machine() {
         |pod: &Pod| status(pod).and_then(|status| status.state?.waiting?.message).is_some_and(|m| m.contains("evil"));
     cluster.until("evil", "refused: nobody knows its user", waits).await;
     cluster.delete("evil", 0).await;
+}
+
+#[tokio::test]
+async fn mount_points_below_the_machines_directories_stay_in_the_container() {
+    let cluster = Cluster::start().await;
+    let before = cluster.traces();
+    // No other run on the machine has this name.
+    let mark = format!("fvtest-{}", std::process::id());
+    let tree = cluster.config.directory.join("host-tree");
+    let on_machine = ["/usr/local/share", "/usr/local/bin", "/usr/local"].map(|path| Path::new(path).join(&mark));
+    let in_tree = ["etc", "", "opt/ferrovirt/bin"].map(|path| tree.join(path).join(&mark));
+    let beside = cluster.config.binaries.join(&mark);
+    let untouched = Untouched([on_machine.as_slice(), &in_tree, &[beside]].concat());
+    let mut spec = shell(&format!(
+        "pwd; echo words > /usr/local/bin/{mark}; ls -d /usr/local/share/{mark} /etc/{mark} /{mark} /opt/ferrovirt/bin/{mark}; \
+         touch /usr/local/file /etc/file /file || echo read-only"
+    ));
+    let mount = |path: &str| json!({"name": "v", "mountPath": format!("{path}/{mark}")});
+    spec["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
+    spec["containers"][0]["workingDir"] = json!(format!("/usr/local/{mark}"));
+    spec["containers"][0]["terminationMessagePath"] = json!(format!("/usr/local/bin/{mark}"));
+    spec["containers"][0]["volumeMounts"] = ["/usr/local/share", "/etc", "", "/opt/ferrovirt/bin"].map(mount).into();
+    cluster.run("maker", spec).await;
+    let pod = cluster.until_phase("maker", "Succeeded").await;
+    let log = cluster.log(&pod, "main");
+    for wanted in ["/usr/local/share/", "/etc/", "/opt/ferrovirt/bin/", "/usr/local/", "/"] {
+        assert!(log.lines().any(|line| line == format!("{wanted}{mark}")), "{wanted} is not in:\n{log}");
+    }
+    assert!(log.contains("read-only"), "{log}");
+    assert_eq!(status(&pod).unwrap().state.unwrap().terminated.unwrap().message.as_deref(), Some("words\n"));
+    untouched.check();
+    // Nor does another container see any of it.
+    cluster
+        .run("other", shell(&format!("ls -d /usr/local/*/{mark} /etc/{mark} /{mark} /opt/ferrovirt/bin/{mark}")))
+        .await;
+    let other = cluster.until_phase("other", "Failed").await;
+    assert_eq!(cluster.log(&other, "main").matches("No such file").count(), 4, "{}", cluster.log(&other, "main"));
+    for pod in ["maker", "other"] {
+        cluster.delete(pod, 0).await;
+    }
+    untouched.check();
+    cluster.until_traces(&before).await;
+}
+
+#[tokio::test]
+async fn containers_see_our_programs_and_nothing_that_is_beside_them() {
+    let cluster = Cluster::start().await;
+    let binaries = &cluster.config.binaries;
+    std::fs::copy("/bin/busybox", binaries.join("virt-launcher")).unwrap();
+    std::fs::create_dir(binaries.join(".ssh")).unwrap();
+    std::fs::write(binaries.join(".ssh/id_rsa"), "secret").unwrap();
+    cluster
+        .run("curious", shell("ls -A /opt/ferrovirt/bin; virt-launcher echo runs; cat /opt/ferrovirt/bin/.ssh/id_rsa"))
+        .await;
+    let pod = cluster.until_phase("curious", "Failed").await;
+    let log = cluster.log(&pod, "main");
+    assert!(log.starts_with("virt-launcher\n") && !log.contains("secret"), "{log}");
+    cluster.delete("curious", 0).await;
+}
+
+#[tokio::test]
+async fn an_images_links_lead_no_mount_point_out_of_its_container() {
+    let cluster = Cluster::start().await;
+    let (tree, outside) = (cluster.path().join("tree"), cluster.path().join("outside"));
+    std::fs::create_dir_all(tree.join("bin")).unwrap();
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::copy("/bin/busybox", tree.join("bin/busybox")).unwrap();
+    let up = Path::new("../../../../../../../..").join(outside.strip_prefix("/").unwrap());
+    let root = Path::new("/proc/self/root").join(outside.strip_prefix("/").unwrap());
+    let first = Path::new("/proc/1/root").join(outside.strip_prefix("/").unwrap());
+    let links: [(&str, &Path); 5] =
+        [("absolute", &outside), ("up", &up), ("root", &root), ("first", &first), ("cwd", Path::new("/proc/self/cwd"))];
+    for (name, target) in links {
+        std::os::unix::fs::symlink(target, tree.join(name)).unwrap();
+    }
+    let image =
+        Image { root: tree.clone(), entrypoint: vec!["/bin/busybox".into(), "true".into()], ..Image::default() };
+    cluster.images.images.lock().unwrap().push(("example/links:1".to_owned(), image));
+    for (name, _) in links {
+        let mut spec = shell("");
+        spec["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
+        spec["containers"] = json!([{
+            "name": "main", "image": "example/links:1", "workingDir": format!("/{name}/directory"),
+            "terminationMessagePath": format!("/{name}/words"),
+            "volumeMounts": [{"name": "v", "mountPath": format!("/{name}/volume")}],
+        }]);
+        cluster.run(name, spec).await;
+        let ended = |pod: &Pod| {
+            status(pod).is_some_and(|status| {
+                let state = status.state.unwrap_or_default();
+                state.terminated.is_some()
+                    || state.waiting.is_some_and(|w| w.reason.as_deref() == Some("CreateContainerError"))
+            })
+        };
+        cluster.until(name, "run or refused", ended).await;
+        cluster.delete(name, 0).await;
+    }
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(&tree).unwrap().count(), 1 + links.len());
 }
 
 #[tokio::test]
