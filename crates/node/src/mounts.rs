@@ -78,6 +78,13 @@ pub(crate) fn overlay_at(lower: &Path, directory: &Path, target: &Path) -> io::R
     mount_overlay(target, &layers)
 }
 
+/// Mounts a tree so that nobody changes it there: a bind mount can be written to until it is told otherwise.
+pub(crate) fn read_only(tree: &Path, target: &Path) -> io::Result<()> {
+    fs::create_dir_all(target)?;
+    // Without a layer for writes there have to be two for reads. The second one is empty, and what is mounted now hides it.
+    mount_overlay(target, &format!("lowerdir={}:{}", escaped(tree), escaped(target)))
+}
+
 fn escaped(path: &Path) -> String {
     path.display().to_string().replace('\\', "\\\\").replace(',', "\\,").replace(':', "\\:")
 }
@@ -168,5 +175,25 @@ mod tests {
         assert_eq!(fs::read(target.join("file")).unwrap(), b"x");
         unmount_below(directory.path()).unwrap();
         assert!(!is_mount_point(&target));
+    }
+
+    #[test]
+    fn a_read_only_tree_takes_no_writes_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let (tree, target) = (directory.path().join("a:tree,"), directory.path().join("target"));
+        fs::create_dir_all(&tree).unwrap();
+        fs::write(tree.join("file"), "x").unwrap();
+        for _ in 0..2 {
+            read_only(&tree, &target).unwrap();
+        }
+        assert_eq!(fs::read(target.join("file")).unwrap(), b"x");
+        let refused = [fs::create_dir(target.join("made")), fs::remove_file(target.join("file"))];
+        // A part of it that is not there is not made either.
+        let part = part_of_volume(&target, "made", &directory.path().join("part"));
+        unmount_below(directory.path()).unwrap();
+        for refused in refused.into_iter().chain([part]) {
+            assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::ReadOnlyFilesystem);
+        }
+        assert_eq!(fs::read_dir(&tree).unwrap().count(), 1);
     }
 }

@@ -5,7 +5,7 @@
 //! | emptyDir | a directory, a tmpfs or a hugetlbfs |
 //! | configMap, secret, downwardAPI, projected | a tmpfs with files that are replaced all at once ([`payload`]) |
 //! | persistentVolumeClaim | the claim's directory, or its device ([`claim`], [`loops`]) |
-//! | image | the image's tree, read-only |
+//! | image | the image's tree, mounted read-only |
 //! | hostPath | that path; who may ask for one is for admission to say |
 //!
 //! Everything can be prepared again: what is there is left alone, files that changed are replaced.
@@ -160,7 +160,16 @@ impl Preparation<'_> {
         }
         if let Some(source) = &volume.image {
             let image = self.image(&volume.name, source).await?;
-            return Ok(PreparedVolume { image: Some(image.digest), ..prepared(image.root, true) });
+            // All pods of the image share its tree, and a mount point inside of it would be made there.
+            let path = self.layout.volume("image", &volume.name);
+            let failed = |source| VolumeError::Io {
+                volume: volume.name.clone(),
+                operation: "mount the image on",
+                path: path.clone(),
+                source,
+            };
+            mounts::read_only(&image.root, &path).map_err(failed)?;
+            return Ok(PreparedVolume { image: Some(image.digest), ..prepared(path, true) });
         }
         if let Some(source) = &volume.host_path {
             return Ok(prepared(host_path(&volume.name, source)?, false));

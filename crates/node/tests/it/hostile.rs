@@ -29,6 +29,15 @@ impl Drop for Untouched {
     }
 }
 
+/// Why the only container waits, once the runtime or the node has refused it.
+async fn refusal(cluster: &Cluster, pod: &str) -> String {
+    let waiting = |pod: &Pod| {
+        let waiting = status(pod)?.state?.waiting?;
+        waiting.message.filter(|_| waiting.reason.as_deref() != Some("ContainerCreating"))
+    };
+    waiting(&cluster.until(pod, "refused", |pod| waiting(pod).is_some()).await).unwrap()
+}
+
 fn status(pod: &Pod) -> Option<ContainerStatus> {
     pod.status.as_ref()?.container_statuses.as_ref()?.first().cloned()
 }
@@ -282,6 +291,35 @@ async fn an_images_links_lead_no_mount_point_out_of_its_container() {
     }
     assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
     assert_eq!(std::fs::read_dir(&tree).unwrap().count(), 1 + links.len());
+}
+
+#[tokio::test]
+async fn nothing_is_made_in_the_tree_of_an_image_that_others_use() {
+    let cluster = Cluster::start().await;
+    let before = cluster.traces();
+    let tree = cluster.path().join("tree");
+    std::fs::create_dir_all(tree.join("disk")).unwrap();
+    std::os::unix::fs::symlink("/mnt/image", tree.join("again")).unwrap();
+    let image = Image { root: tree.clone(), ..Image::default() };
+    cluster.images.images.lock().unwrap().push(("example/disk:1".to_owned(), image));
+    let inside = |path: &str| json!([{"name": "image", "mountPath": "/mnt/image"}, {"name": "v", "mountPath": path}]);
+    let cases = [
+        ("nested", inside("/mnt/image/made")),
+        ("linked", inside("/mnt/image/again/made")),
+        ("part", json!([{"name": "image", "mountPath": "/mnt/part", "subPath": "made"}])),
+    ];
+    for (name, mounts) in cases {
+        let mut spec = shell("true");
+        spec["volumes"] =
+            json!([{"name": "image", "image": {"reference": "example/disk:1"}}, {"name": "v", "emptyDir": {}}]);
+        spec["containers"][0]["volumeMounts"] = mounts;
+        cluster.run(name, spec).await;
+        let refusal = refusal(&cluster, name).await;
+        assert!(refusal.contains("Read-only file system"), "{name}: {refusal}");
+        cluster.delete(name, 0).await;
+    }
+    assert_eq!(std::fs::read_dir(&tree).unwrap().count(), 2);
+    cluster.until_traces(&before).await;
 }
 
 #[tokio::test]
