@@ -14,6 +14,7 @@
 use std::{
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    str::FromStr,
 };
 
 use serde::{Deserialize, Serialize};
@@ -71,7 +72,32 @@ impl Mac {
         let [a, b, c, d] = address.octets();
         Self([0x02, 0xfe, a, b, c, d])
     }
+
+    /// The link-local address that a link with this hardware address gives itself.
+    pub(crate) fn link_local(&self) -> Ipv6Addr {
+        let [a, b, c, d, e, f] = self.0;
+        let pair = |high, low| u16::from_be_bytes([high, low]);
+        Ipv6Addr::new(0xfe80, 0, 0, 0, pair(a ^ 2, b), pair(c, 0xff), pair(0xfe, d), pair(e, f))
+    }
 }
+
+impl FromStr for Mac {
+    type Err = NotAMac;
+
+    fn from_str(text: &str) -> Result<Self, NotAMac> {
+        let mut octets = text.split(':').map(|octet| u8::from_str_radix(octet, 16));
+        let mut mac = [0; 6];
+        for place in &mut mac {
+            *place = octets.next().ok_or(NotAMac)?.map_err(|_| NotAMac)?;
+        }
+        if octets.next().is_some() { Err(NotAMac) } else { Ok(Self(mac)) }
+    }
+}
+
+/// A text that is no hardware address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a hardware address is six pairs of hexadecimal digits with colons between them")]
+pub struct NotAMac;
 
 impl fmt::Display for Mac {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -131,12 +157,15 @@ impl Range {
         self.pod(index, 1)
     }
 
-    /// The addresses of one pod.
+    /// The addresses of one pod, with the prefix of the link.
     pub(crate) fn pod(&self, index: u8, host: u8) -> [Network; 2] {
-        [
-            Network::new(self.v4_address(index, host), 24),
-            Network::new(self.v6_address(u16::from(index), u16::from(host)), 64),
-        ]
+        let (v4, v6) = self.pod_addresses(index, host);
+        [Network::new(v4, 24), Network::new(v6, 64)]
+    }
+
+    /// The addresses of one pod.
+    pub(crate) fn pod_addresses(&self, index: u8, host: u8) -> (Ipv4Addr, Ipv6Addr) {
+        (self.v4_address(index, host), self.v6_address(u16::from(index), u16::from(host)))
     }
 
     /// The hardware address of one pod, or with host 1 of the pod bridge.
@@ -209,6 +238,16 @@ mod tests {
         assert_eq!(text(range.gateway(2)), ["10.244.2.1/24", "fd01:203:405:2::1/64"]);
         assert_eq!(text(range.pod(2, 17)), ["10.244.2.17/24", "fd01:203:405:2::11/64"]);
         assert_eq!(range.pod_mac(2, 17).to_string(), "02:fe:0a:f4:02:11");
+    }
+
+    #[test]
+    fn hardware_addresses_are_read_as_they_are_shown() {
+        let mac: Mac = "02:fe:0a:f4:01:02".parse().unwrap();
+        assert_eq!(mac.to_string().parse(), Ok(mac));
+        assert_eq!(mac.link_local().to_string(), "fe80::fe:aff:fef4:102");
+        for text in ["", "02:fe:0a:f4:01", "02:fe:0a:f4:01:02:03", "02:fe:0a:f4:01:100", "x"] {
+            assert_eq!(text.parse::<Mac>(), Err(NotAMac), "{text}");
+        }
     }
 
     proptest! {

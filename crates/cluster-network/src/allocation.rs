@@ -1,7 +1,8 @@
 //! Which pod of a node has which address.
 //!
 //! One empty file for each pod, whose name says everything: `017_<uid>` has host number 17. So one look at the directory shows all
-//! addresses in use, and making the file is the allocation. A pod whose network is complete has the word `attached` in its file.
+//! addresses in use, and making the file is the allocation. A pod whose network is complete has the word `attached` in its file, and
+//! after it the hardware address of a bridged guest that has one of its own.
 //! Numbers are given out in turn, so that an address rests before another pod gets it.
 
 use std::{
@@ -11,7 +12,7 @@ use std::{
 };
 
 use crate::{
-    NetworkError,
+    Mac, NetworkError,
     addresses::POD_HOSTS,
     state::{Lock, absent_is_fine, write},
 };
@@ -82,7 +83,23 @@ impl Allocations {
 
     /// Whether the pod's network was complete once.
     pub(crate) fn is_attached(&self, allocation: &Allocation) -> bool {
-        fs::read_to_string(self.file(allocation)).is_ok_and(|content| content == ATTACHED)
+        self.words(allocation).first().is_some_and(|word| word == ATTACHED)
+    }
+
+    /// The hardware address of the pod's guest, where it is not the pod's.
+    pub(crate) fn guest(&self, allocation: &Allocation) -> Option<Mac> {
+        self.words(allocation).get(1)?.parse().ok()
+    }
+
+    /// Notes the hardware address of the guest of a pod whose network is complete.
+    pub(crate) fn set_guest(&self, allocation: &Allocation, guest: Option<Mac>) -> Result<(), NetworkError> {
+        let content = guest.map_or_else(|| ATTACHED.to_owned(), |mac| format!("{ATTACHED} {mac}"));
+        fs::write(self.file(allocation), content).map_err(|source| self.failed("write into", source))
+    }
+
+    fn words(&self, allocation: &Allocation) -> Vec<String> {
+        let content = fs::read_to_string(self.file(allocation)).unwrap_or_default();
+        content.split_whitespace().map(str::to_owned).collect()
     }
 
     /// Notes that the pod's network is complete, or that it has to be made again.
@@ -131,6 +148,11 @@ mod tests {
         assert!(!allocations.is_attached(&a));
         allocations.set_attached(&a, true).unwrap();
         assert!(allocations.is_attached(&a) && !allocations.is_attached(&b));
+        let guest = Mac([2, 0, 0, 0, 0, 7]);
+        allocations.set_guest(&a, Some(guest)).unwrap();
+        assert!(allocations.is_attached(&a) && allocations.guest(&a) == Some(guest));
+        allocations.set_guest(&a, None).unwrap();
+        assert!(allocations.is_attached(&a) && allocations.guest(&a).is_none());
         assert_eq!(allocations.list().unwrap(), [a.clone(), b]);
         allocations.release(&a).unwrap();
         allocations.release(&a).unwrap();

@@ -80,6 +80,14 @@ pub enum NetworkError {
         /// The name.
         name: String,
     },
+    /// A pod that should have a network has none.
+    #[error("pod {uid} has no address of node {node}")]
+    NoPod {
+        /// The pod.
+        uid: String,
+        /// The node.
+        node: String,
+    },
     /// Node indexes are part of addresses.
     #[error("node index {index} is out of range: 1 to {max} are possible")]
     InvalidIndex {

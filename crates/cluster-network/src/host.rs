@@ -4,14 +4,12 @@ use std::{
     fs, io,
     net::IpAddr,
     path::{Path, PathBuf},
-    process::Stdio,
 };
-
-use tokio::{io::AsyncWriteExt, process::Command};
 
 use crate::{
     NetworkError,
     addresses::Range,
+    firewall::{Purpose, apply},
     state::{RUN, absent_is_fine, write},
 };
 
@@ -20,12 +18,13 @@ const IPV6_FORWARDING: &str = "/proc/sys/net/ipv6/conf/all/forwarding";
 
 /// Replaces the cluster's table in one transaction, so that there is no moment without it.
 pub(crate) async fn masquerade(table: &str, range: &Range) -> Result<(), NetworkError> {
-    nft("create", table, &rules(table, range)).await
+    apply(None, Purpose { operation: "create", table }, rules(table, range)).await
 }
 
 /// Removes the cluster's table, if it is there.
 pub(crate) async fn stop_masquerading(table: &str) -> Result<(), NetworkError> {
-    nft("remove", table, &format!("table inet {table}\ndelete table inet {table}\n")).await
+    let script = format!("table inet {table}\ndelete table inet {table}\n");
+    apply(None, Purpose { operation: "remove", table }, script).await
 }
 
 fn rules(table: &str, range: &Range) -> String {
@@ -42,20 +41,6 @@ table inet {table} {{
 }}
 "
     )
-}
-
-async fn nft(operation: &'static str, table: &str, script: &str) -> Result<(), NetworkError> {
-    let failed = |reason: String| NetworkError::Firewall { operation, table: table.to_owned(), reason };
-    let spawned = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut child = spawned.map_err(|error| failed(format!("{error}; is the package nftables installed?")))?;
-    if let Some(mut input) = child.stdin.take() {
-        input.write_all(script.as_bytes()).await.map_err(|error| failed(error.to_string()))?;
-    }
-    let output = child.wait_with_output().await.map_err(|error| failed(error.to_string()))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
 /// Who on this machine needs forwarding, and whether it was us who switched it on. Kept in `/run`, as the setting ends with the boot too.

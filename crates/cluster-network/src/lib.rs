@@ -15,6 +15,8 @@
 //! node, [`Node::attach_pod`] gives a pod its namespace and addresses. All of them may be repeated, also after a crash in their middle
 //! or a restart of the machine: they find what is there and make what is missing. [`Cluster::remove`] leaves nothing.
 //!
+//! Each port of a node's bridge passes on only what has the addresses that its pod was given (`ports.rs`).
+//!
 //! What it changes on the host itself, besides links and routes of its own:
 //! - an nftables table named after the bridge, which masquerades pods that leave the cluster;
 //! - `net.ipv4.ip_forward` becomes 1. Where it was 0 before, the last cluster to be removed sets it back.
@@ -28,10 +30,12 @@ mod addresses;
 mod allocation;
 mod cluster;
 mod error;
+mod firewall;
 mod host;
 mod links;
 mod namespace;
 mod node;
+mod ports;
 mod state;
 
 pub use addresses::{Mac, Network, Range};

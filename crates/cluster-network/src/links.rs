@@ -95,7 +95,12 @@ impl Links {
             ignore(self.handle.link().add(bridge).execute().await, rustix::io::Errno::EXIST)
                 .map_err(|source| failed(format!("create bridge {name}"), source))?;
         }
-        self.index(name).await
+        let index = self.index(name).await?;
+        // Frames of link protocols go past all rules: what they say of their sender must not be believed.
+        let deaf = LinkBridge::new(name).index(index).no_linklocal_learn(true).build();
+        let result = self.handle.link().set(deaf).execute().await;
+        result.map_err(|source| failed(format!("make bridge {name} learn from ordinary frames only"), source))?;
+        Ok(index)
     }
 
     /// Makes a veth pair with both ends where they belong, in one request.

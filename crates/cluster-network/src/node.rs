@@ -11,9 +11,11 @@ use std::{
 use crate::{
     Cluster, Mac, Network, NetworkError,
     allocation::{Allocation, Allocations},
+    firewall::{self, Purpose},
     host,
     links::{Links, VethPair},
     namespace::Namespace,
+    ports::{self, Port},
     state::{Lock, check_name, digits},
 };
 
@@ -37,8 +39,13 @@ const NODE_SETTINGS: &[(&str, &str)] = &[
 ];
 
 /// Settings of a pod's namespace: addresses are usable at once, and only those that the cluster gave.
-const POD_SETTINGS: &[(&str, &str)] =
-    &[("ipv6/conf/all/accept_ra", "0"), ("ipv6/conf/default/accept_ra", "0"), ("ipv6/conf/default/accept_dad", "0")];
+const POD_SETTINGS: &[(&str, &str)] = &[
+    ("ipv6/conf/all/accept_ra", "0"),
+    ("ipv6/conf/default/accept_ra", "0"),
+    ("ipv6/conf/default/accept_dad", "0"),
+    // The link-local address follows from the hardware address: others do not pass the port.
+    ("ipv6/conf/default/addr_gen_mode", "0"),
+];
 
 /// One node of the cluster. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -124,6 +131,8 @@ impl Node {
         let linked = self.links.find(&link).await?.is_some();
         if !(linked && namespace.exists() && self.allocations.is_attached(&allocation)) {
             self.allocations.set_attached(&allocation, false)?;
+            // Nothing comes from a port without rules, so there is no moment in which a pod may send what it likes.
+            self.firewall("add a pod to", ports::plug(&self.port(&allocation))).await?;
             self.make_pod(&allocation, &namespace, &link).await?;
             self.allocations.set_attached(&allocation, true)?;
         }
@@ -138,10 +147,29 @@ impl Node {
         check_name("the pod uid", uid)?;
         self.links.delete(&pod_link(uid)).await?;
         pod_namespace(uid).remove()?;
-        match self.allocations.find(uid)? {
-            Some(allocation) => self.allocations.release(&allocation),
-            None => Ok(()),
+        let Some(allocation) = self.allocations.find(uid)? else { return Ok(()) };
+        self.firewall("remove a pod from", ports::unplug(&pod_link(uid))).await?;
+        self.allocations.release(&allocation)
+    }
+
+    /// A guest with this hardware address takes over the pod's link and addresses (the bridge binding): only now may the pod send from
+    /// it. To everybody else the pod keeps the hardware address that it was given.
+    ///
+    /// # Errors
+    /// When the pod has no network, or the kernel refuses a change.
+    pub async fn bridge_guest(&self, uid: &str, mac: Mac) -> Result<(), NetworkError> {
+        let Some(allocation) = self.allocations.find(uid)? else {
+            return Err(NetworkError::NoPod { uid: uid.to_owned(), node: self.name.clone() });
+        };
+        let mut port = self.port(&allocation);
+        let guest = (mac != port.mac).then_some(mac);
+        if port.guest == guest {
+            return Ok(());
         }
+        port.guest = guest;
+        // Noted last: after a crash in between, whoever asks for it asks again.
+        self.firewall("let a guest into", ports::plug(&port)).await?;
+        self.allocations.set_guest(&allocation, guest)
     }
 
     /// Every pod that has an address, a namespace or a link of this node: what has no pod any more should be detached.
@@ -194,7 +222,10 @@ impl Node {
         links.up(POD_BRIDGE).await?;
         links.ensure_addresses(bridge, &range.gateway(index)).await?;
         let allocations = Allocations::of(name, &cluster.shared.state.node(name));
-        Ok(Self { cluster, index, name: name.to_owned(), allocations, links, bridge })
+        let node = Self { cluster, index, name: name.to_owned(), allocations, links, bridge };
+        let ports: Vec<_> = node.allocations.list()?.iter().map(|pod| node.port(pod)).collect();
+        node.firewall("create", ports::table(&ports)).await?;
+        Ok(node)
     }
 
     /// Tells this node and another one how to reach each other's pods directly, without the host's forwarding.
@@ -271,6 +302,18 @@ impl Node {
             dns_servers: resolver.servers,
             dns_searches: resolver.searches,
         }
+    }
+
+    /// What the port of a pod may send.
+    fn port(&self, pod: &Allocation) -> Port {
+        let range = self.cluster.range();
+        let (v4, v6) = range.pod_addresses(self.index, pod.host);
+        let (mac, guest) = (range.pod_mac(self.index, pod.host), self.allocations.guest(pod));
+        Port { link: pod_link(&pod.uid), mac, guest, v4, v6 }
+    }
+
+    async fn firewall(&self, operation: &'static str, script: String) -> Result<(), NetworkError> {
+        firewall::apply(Some(&self.namespace()), Purpose { operation, table: ports::TABLE }, script).await
     }
 
     fn namespace(&self) -> Namespace {

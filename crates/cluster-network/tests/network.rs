@@ -2,95 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{
-    collections::HashSet,
-    fs,
-    io::{self, Read, Write},
-    net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
-    path::{Path, PathBuf},
-    process::Command,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+mod scene;
 
-use ferrovirt_cluster_network::{Cluster, NetworkError, Node, run_in};
+use std::{collections::HashSet, fs, net::UdpSocket, path::PathBuf, process::Command};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+use ferrovirt_cluster_network::{NetworkError, Node, run_in};
 
-/// Ranges of addresses are free or taken for the whole machine: a test that gives its own back for a moment must not lose it to another.
-static ADDRESSES: Mutex<()> = Mutex::new(());
-
-/// A cluster in a temporary directory, which is removed from the machine also when a test fails.
-struct Scene {
-    directory: tempfile::TempDir,
-    _addresses: MutexGuard<'static, ()>,
-}
-
-impl Scene {
-    fn new() -> Self {
-        let addresses = ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner);
-        Self { directory: tempfile::tempdir().unwrap(), _addresses: addresses }
-    }
-
-    async fn open(&self) -> Cluster {
-        Cluster::open(self.directory.path(), "test").await.unwrap()
-    }
-}
-
-impl Drop for Scene {
-    fn drop(&mut self) {
-        let directory = self.directory.path().to_owned();
-        let removal = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(Cluster::remove_at(&directory))
-        });
-        if let Err(error) = removal.join().expect("removal does not panic") {
-            eprintln!("cannot remove the cluster: {error:?}");
-        }
-    }
-}
-
-fn uid(name: &str) -> String {
-    format!("{name}-{}-{:x}", std::process::id(), rand_suffix())
-}
-
-fn rand_suffix() -> u128 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos()
-}
-
-/// Sends bytes from one place to an address that a listener in another place has, and back.
-fn exchange(server: Option<&Path>, address: IpAddr, client: Option<&Path>) -> io::Result<SocketAddr> {
-    let listener = at(server, move || TcpListener::bind((address, 0)))?;
-    let target = listener.local_addr()?;
-    let serving = std::thread::spawn(move || -> io::Result<SocketAddr> {
-        let (mut connection, peer) = listener.accept()?;
-        let mut received = [0; 4];
-        connection.read_exact(&mut received)?;
-        connection.write_all(&received)?;
-        Ok(peer)
-    });
-    let mut connection = at(client, move || TcpStream::connect_timeout(&target, PATIENCE))?;
-    connection.set_read_timeout(Some(PATIENCE))?;
-    connection.write_all(b"ping")?;
-    let mut answer = [0; 4];
-    connection.read_exact(&mut answer)?;
-    assert_eq!(&answer, b"ping");
-    serving.join().unwrap()
-}
-
-fn at<T: Send + 'static>(
-    namespace: Option<&Path>,
-    function: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    match namespace {
-        Some(path) => run_in(path, function),
-        None => function(),
-    }
-}
-
-fn output(command: &str, arguments: &[&str]) -> String {
-    String::from_utf8(Command::new(command).args(arguments).output().unwrap().stdout).unwrap()
-}
+use scene::{PATIENCE, Scene, exchange, output, uid};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_reach_each_other_their_node_and_the_host() {
@@ -223,7 +141,7 @@ async fn a_half_made_pod_is_completed() {
 
 /// Makes the record of a pod what it is before the pod's network is complete.
 fn unfinish(scene: &Scene, uid: &str) {
-    let pods = scene.directory.path().join("network/one/pods");
+    let pods = scene.path().join("network/one/pods");
     let record = fs::read_dir(pods).unwrap().map(|entry| entry.unwrap().path());
     let record = record.into_iter().find(|path| path.to_str().unwrap().ends_with(uid)).unwrap();
     fs::write(record, "").unwrap();
@@ -269,7 +187,7 @@ async fn removal_leaves_nothing() {
         let output = output(command, arguments);
         assert!(!output.contains(&bridge), "{output}");
     }
-    assert!(fs::read_dir(scene.directory.path()).unwrap().next().is_none(), "no state is left");
+    assert!(fs::read_dir(scene.path()).unwrap().next().is_none(), "no state is left");
     for trace in traces().difference(&before) {
         assert!(!trace.contains(&first) && !trace.contains(&second) && !trace.contains(&bridge[2..]), "{trace}");
     }
