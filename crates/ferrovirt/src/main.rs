@@ -5,6 +5,7 @@ mod control_plane;
 mod local;
 mod pods;
 mod requirements;
+mod wiring;
 
 use clap::{Parser, Subcommand};
 

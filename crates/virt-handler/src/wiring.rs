@@ -32,6 +32,14 @@ pub enum WiringError {
     /// The kernel said no.
     #[error(transparent)]
     Network(#[from] ferrovirt_network::NetworkError),
+    /// The node lets nothing through that comes from the guest.
+    #[error("the node's network refuses the guest's hardware address {mac}: {reason}")]
+    Refused {
+        /// The guest's address.
+        mac: String,
+        /// What the node says.
+        reason: String,
+    },
     /// The launcher shares the node's network: there is nothing that may be changed.
     #[error(
         "the launcher runs in the node's own network namespace; guests need a pod with a network of its own (hostNetwork is not possible)"

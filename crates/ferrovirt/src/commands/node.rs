@@ -12,7 +12,6 @@ use ferrovirt_reconcile::Clock;
 use ferrovirt_virt_handler::Door;
 use ferrovirt_virt_handler::launcher::PodLaunchers;
 use ferrovirt_virt_handler::peers::{Identity, TlsPeers, plain_sockets};
-use ferrovirt_virt_handler::wiring::PodWiring;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, ResourceExt};
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::control_plane::{HANDLER_KUBECONFIG, MIGRATION_IDENTITY, NODE_KUBECONFIG, node_name};
 use crate::local::{Home, Process};
+use crate::wiring::NodeWiring;
 
 /// How long the control plane may take to write the node's kubeconfigs.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -55,7 +55,7 @@ async fn node(args: &Args) -> anyhow::Result<()> {
     let found = ferrovirt_virt_handler::probe::facts().await;
     let facts = found.facts.clone();
     let network = ferrovirt_cluster_network::Cluster::open(&state.join("network"), "ferrovirt").await?;
-    let network = network.node(args.index, &name).await.context("cannot set up the node's network")?;
+    let network = Arc::new(network.node(args.index, &name).await.context("cannot set up the node's network")?);
     let images = Arc::new(ferrovirt_images::Store::open(&state.join("images"))?);
     let mut config = ferrovirt_node::NodeConfig::new(name.clone(), directory.clone());
     config.shared_directory = state.join("shared");
@@ -65,7 +65,7 @@ async fn node(args: &Args) -> anyhow::Result<()> {
     config.pod_ranges = network.pod_ranges().iter().map(ToString::to_string).collect();
     let peers = Arc::new(peers(&network, &directory).await?);
     let nodes: Api<Node> = Api::all(runtime_client.clone());
-    let runtime = tokio::spawn(ferrovirt_node::run(config, runtime_client, images, Arc::new(network), stop.clone()));
+    let runtime = tokio::spawn(ferrovirt_node::run(config, runtime_client, images, network.clone(), stop.clone()));
     let handler = ferrovirt_virt_handler::Config {
         node: name.clone(),
         directory: directory.join("virt-handler"),
@@ -73,7 +73,7 @@ async fn node(args: &Args) -> anyhow::Result<()> {
         facts,
     };
     let launchers = Arc::new(PodLaunchers::new(directory.join("pods")));
-    let wiring = Arc::new(PodWiring);
+    let wiring = Arc::new(NodeWiring::new(network));
     let handler =
         ferrovirt_virt_handler::run(handler_client, handler, launchers, wiring, peers, Clock::System, stop.clone());
     let handler = tokio::spawn(handler);
