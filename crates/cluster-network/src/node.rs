@@ -16,7 +16,7 @@ use crate::{
     links::{Links, VethPair},
     namespace::Namespace,
     ports::{self, Port},
-    state::{Lock, check_name, digits},
+    state::{Lock, Remembered, check_name, digits},
 };
 
 /// The interface that a pod finds in its namespace.
@@ -24,6 +24,8 @@ pub const POD_INTERFACE: &str = "eth0";
 
 const UPLINK: &str = "eth0";
 const POD_BRIDGE: &str = "fvbr0";
+/// The table of network policies in a node's namespace.
+const POLICIES: &str = "policies";
 const DEFAULT_V4: Network = Network { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), prefix: 0 };
 const DEFAULT_V6: Network = Network { address: IpAddr::V6(Ipv6Addr::UNSPECIFIED), prefix: 0 };
 
@@ -32,6 +34,14 @@ const NODE_SETTINGS: &[(&str, &str)] = &[
     ("ipv4/ip_forward", "1"),
     ("ipv4/conf/all/rp_filter", "0"),
     ("ipv4/conf/default/rp_filter", "0"),
+    // Between pods of a node too it is the router, and should not be told apart from a neighbour.
+    ("ipv4/conf/all/send_redirects", "0"),
+    ("ipv4/conf/default/send_redirects", "0"),
+    ("ipv4/conf/fvbr0/send_redirects", "0"),
+    // Rules see packets when they are routed, not before.
+    ("bridge/bridge-nf-call-iptables", "0"),
+    ("bridge/bridge-nf-call-ip6tables", "0"),
+    ("bridge/bridge-nf-call-arptables", "0"),
     ("ipv6/conf/all/forwarding", "1"),
     ("ipv6/conf/all/accept_ra", "0"),
     ("ipv6/conf/default/accept_ra", "0"),
@@ -152,6 +162,22 @@ impl Node {
         self.allocations.release(&allocation)
     }
 
+    /// Lets packets from and to pods pass by these rules, the content of an nftables table of the `inet` family, in place of earlier ones.
+    /// All packets between pods, nodes and the outside come through its `forward` hook. The rules hold until others come, also over a
+    /// restart of the machine.
+    ///
+    /// # Errors
+    /// When nftables refuses them; the earlier ones hold then.
+    pub async fn set_policies(&self, rules: Option<&str>) -> Result<(), NetworkError> {
+        self.apply_policies(rules).await?;
+        self.policies_file().write(rules)
+    }
+
+    /// The host's addresses in the cluster, IPv4 and IPv6: with these its processes come to pods.
+    pub fn host_addresses(&self) -> [IpAddr; 2] {
+        self.cluster.host_addresses()
+    }
+
     /// A guest with this hardware address takes over the pod's link and addresses (the bridge binding): only now may the pod send from
     /// it. To everybody else the pod keeps the hardware address that it was given.
     ///
@@ -214,6 +240,8 @@ impl Node {
     pub(crate) async fn open(cluster: Cluster, index: u8, name: &str) -> Result<Self, NetworkError> {
         let namespace = cluster.node_namespace(name);
         namespace.ensure(|| apply(NODE_SETTINGS))?;
+        // A namespace that an older version made may lack some.
+        namespace.run(|| apply(NODE_SETTINGS))?;
         let links = Arc::new(Links::inside(&namespace)?);
         let (range, mtu) = (cluster.range(), cluster.shared.mtu);
         links.up("lo").await?;
@@ -224,7 +252,11 @@ impl Node {
         let allocations = Allocations::of(name, &cluster.shared.state.node(name));
         let node = Self { cluster, index, name: name.to_owned(), allocations, links, bridge };
         let ports: Vec<_> = node.allocations.list()?.iter().map(|pod| node.port(pod)).collect();
-        node.firewall("create", ports::table(&ports)).await?;
+        node.firewall("create", ports::table(range.pod_mac(index, 1), &ports)).await?;
+        // The namespace of a machine that was restarted is new, and its pods start before anybody says what they may do.
+        if let Some(rules) = node.policies_file().read()? {
+            node.apply_policies(Some(&rules)).await?;
+        }
         Ok(node)
     }
 
@@ -310,6 +342,18 @@ impl Node {
         let (v4, v6) = range.pod_addresses(self.index, pod.host);
         let (mac, guest) = (range.pod_mac(self.index, pod.host), self.allocations.guest(pod));
         Port { link: pod_link(&pod.uid), mac, guest, v4, v6 }
+    }
+
+    async fn apply_policies(&self, rules: Option<&str>) -> Result<(), NetworkError> {
+        let remove = format!("table inet {POLICIES}\ndelete table inet {POLICIES}\n");
+        let script =
+            rules.map_or_else(|| remove.clone(), |rules| format!("{remove}table inet {POLICIES} {{\n{rules}}}\n"));
+        let purpose = Purpose { operation: "set the rules of", table: POLICIES };
+        firewall::apply(Some(&self.namespace()), purpose, script).await
+    }
+
+    fn policies_file(&self) -> Remembered {
+        Remembered::at(self.cluster.shared.state.node(&self.name).join("policies.nft"))
     }
 
     async fn firewall(&self, operation: &'static str, script: String) -> Result<(), NetworkError> {

@@ -17,6 +17,10 @@
 //! puts the pod's address in its place on the way in, and the guest's on the way out, so that two guests with the same address are no
 //! trouble and none can be had by choosing another's.
 //!
+//! What passes goes to the node, and the node routes it, also to the pod next door: a bridge would hand frames on below everything that
+//! knows connections (`nf_conntrack_bridge` is not in every kernel), so network policies would see nothing of them. From port to port
+//! go only the questions and answers with which pods find each other, ARP and neighbour discovery; what is for many at once ends here.
+//!
 //! These are rules of the bridge family: they need no `br_netfilter`.
 
 use std::{
@@ -44,8 +48,8 @@ pub(crate) struct Port {
     pub(crate) v6: Ipv6Addr,
 }
 
-/// The whole table with these ports, in place of an older one.
-pub(crate) fn table(ports: &[Port]) -> String {
+/// The whole table with these ports, in place of an older one. `bridge` is the hardware address of the node's bridge.
+pub(crate) fn table(bridge: Mac, ports: &[Port]) -> String {
     let mut script = format!(
         "table bridge {TABLE}
 delete table bridge {TABLE}
@@ -59,8 +63,20 @@ table bridge {TABLE} {{
     ether type ip6 icmpv6 type {{ nd-router-advert, nd-redirect, router-renumbering }} drop
     iifname vmap @from
   }}
+  chain to_the_node {{
+    type filter hook prerouting priority -250; policy accept;
+    ether daddr & 01:00:00:00:00:00 != 00:00:00:00:00:00 accept
+    ether type ip6 icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert }} accept
+    ether type {{ ip, ip6 }} ether daddr set {bridge} meta pkttype set host
+  }}
+  chain from_port_to_port {{
+    type filter hook forward priority 0; policy drop;
+    ether type arp accept
+    ether type ip6 icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert }} accept
+  }}
   chain to_pods {{
     type filter hook postrouting priority 300; policy accept;
+    ether type ip6 icmpv6 type nd-redirect drop
     oifname vmap @to
   }}
 }}

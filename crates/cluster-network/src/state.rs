@@ -4,6 +4,7 @@
 //! <directory>/network.json               id and ranges
 //! <directory>/network/<node>/index       the index of a node
 //! <directory>/network/<node>/pods/…      its pods' addresses (allocation.rs)
+//! <directory>/network/<node>/policies.nft  rules of network policies, where there are any
 //! /run/ferrovirt/network.lock            held while something of the host changes
 //! ```
 
@@ -127,6 +128,36 @@ impl State {
 
     fn nodes_directory(&self) -> PathBuf {
         self.directory.join("network")
+    }
+}
+
+/// A text that is there or not.
+pub(crate) struct Remembered {
+    path: PathBuf,
+}
+
+impl Remembered {
+    pub(crate) fn at(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    pub(crate) fn read(&self) -> Result<Option<String>, NetworkError> {
+        match fs::read_to_string(&self.path) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(NetworkError::State { operation: "read", path: self.path.clone(), source }),
+        }
+    }
+
+    pub(crate) fn write(&self, text: Option<&str>) -> Result<(), NetworkError> {
+        match text {
+            Some(text) => write(&self.path, text.as_bytes()),
+            None => absent_is_fine(fs::remove_file(&self.path)).map_err(|source| NetworkError::State {
+                operation: "remove",
+                path: self.path.clone(),
+                source,
+            }),
+        }
     }
 }
 
