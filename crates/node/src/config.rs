@@ -22,6 +22,8 @@ pub struct NodeConfig {
     pub addresses: Vec<IpAddr>,
     /// The ranges that pods get their addresses from, such as `10.244.1.0/24`.
     pub pod_ranges: Vec<String>,
+    /// The addresses with which the host comes to pods: whatever network policies say, it may.
+    pub hosts: Vec<IpAddr>,
     /// Thousandths of a processor to offer; `None`: all the machine has.
     pub cpu_millis: Option<u64>,
     /// Bytes of memory to offer; `None`: all the machine has.
@@ -50,6 +52,7 @@ impl NodeConfig {
             labels: BTreeMap::new(),
             addresses: Vec::new(),
             pod_ranges: Vec::new(),
+            hosts: Vec::new(),
             cpu_millis: None,
             memory_bytes: None,
             max_pods: 110,

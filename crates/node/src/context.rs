@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ferrovirt_kubernetes::Pod;
 use kube::{Client, Resource};
+use tokio::sync::Notify;
 
 use ferrovirt_reconcile::{Note, Recorder};
 
@@ -25,6 +26,8 @@ pub(crate) struct Context {
     pub(crate) runtime: Runtime,
     pub(crate) images: Arc<dyn ImageSource>,
     pub(crate) networks: Arc<dyn PodNetworks>,
+    /// A pod got its network: the rules of network policies have to know its addresses.
+    pub(crate) network_news: Arc<Notify>,
     pub(crate) objects: ObjectReader,
     pub(crate) loops: LoopDevices,
     pub(crate) recorder: Recorder,

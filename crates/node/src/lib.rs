@@ -41,6 +41,7 @@ mod context;
 mod descriptor;
 mod files;
 mod mounts;
+mod policies;
 
 use std::fs;
 use std::io;
@@ -110,13 +111,15 @@ pub async fn run(
         client,
         images,
         networks,
+        network_news: Arc::default(),
         config,
     });
     let listener = api::listen(&node).map_err(|source| NodeError::Socket { path: node.layout.socket(), source })?;
     let registering = register::keep(node.clone(), stop.clone());
     let serving = api::serve(node.clone(), listener, stop.clone());
+    let restricting = policies::enforce(node.clone(), stop.clone());
     let pods = Supervisor::new(node).run(stop);
-    tokio::join!(registering, serving, pods);
+    tokio::join!(registering, serving, restricting, pods);
     Ok(())
 }
 

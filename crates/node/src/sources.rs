@@ -1,5 +1,6 @@
 //! What the node needs from others: images and networks. Traits, so that tests bring their own.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -97,6 +98,11 @@ pub trait PodNetworks: Send + Sync {
     fn detach<'a>(&'a self, uid: &'a str) -> BoxFuture<'a, Result<(), String>>;
     /// The uids of all pods that have one.
     fn attached(&self) -> Result<Vec<String>, String>;
+    /// The addresses of all pods that have one, by uid.
+    fn addresses(&self) -> Result<HashMap<String, Vec<IpAddr>>, String>;
+    /// Lets packets from and to pods pass by these rules, the content of an nftables table, in place of earlier ones; all packets
+    /// without rules. Rules hold until others come, also over restarts of this process and of the machine.
+    fn restrict<'a>(&'a self, rules: Option<&'a str>) -> BoxFuture<'a, Result<(), String>>;
 }
 
 /// The whole chain of causes in one line.
@@ -133,6 +139,15 @@ impl PodNetworks for ferrovirt_cluster_network::Node {
     fn attached(&self) -> Result<Vec<String>, String> {
         let pods = self.pods().map_err(|error| chain(&error))?;
         Ok(pods.into_iter().map(|pod| pod.uid).collect())
+    }
+
+    fn addresses(&self) -> Result<HashMap<String, Vec<IpAddr>>, String> {
+        let pods = self.pods().map_err(|error| chain(&error))?;
+        Ok(pods.into_iter().map(|pod| (pod.uid, pod.addresses.to_vec())).collect())
+    }
+
+    fn restrict<'a>(&'a self, rules: Option<&'a str>) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move { self.set_policies(rules).await.map_err(|error| chain(&error)) })
     }
 }
 

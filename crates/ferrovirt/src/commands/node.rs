@@ -62,6 +62,7 @@ async fn node(args: &Args) -> anyhow::Result<()> {
     config.binaries = std::env::current_exe()?.parent().map(Path::to_owned).unwrap_or_default();
     config.kvm = facts.accelerator == ferrovirt_domain::Accelerator::Kvm;
     config.addresses = network.addresses().to_vec();
+    config.hosts = network.host_addresses().to_vec();
     config.pod_ranges = network.pod_ranges().iter().map(ToString::to_string).collect();
     let peers = Arc::new(peers(&network, &directory).await?);
     let nodes: Api<Node> = Api::all(runtime_client.clone());

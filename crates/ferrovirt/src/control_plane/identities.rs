@@ -19,6 +19,9 @@ const VIRT_HANDLER: &str = "system:serviceaccount:kubevirt:virt-handler";
 /// The user of the scheduler; its role is one of those that every cluster has.
 pub(super) const SCHEDULER: &str = "system:kube-scheduler";
 
+/// What nodes read for network policies.
+const NETWORK_ROLE: &str = "ferrovirt:network";
+
 /// Files in a node's directory.
 pub(crate) const NODE_KUBECONFIG: &str = "node.kubeconfig";
 /// The handler's.
@@ -44,7 +47,17 @@ pub(super) async fn install(server: &Arc<Server>) -> anyhow::Result<()> {
     }
     // There is no node authorizer here; the machine's own nodes get the role that it would enforce.
     let nodes = json!({"kind": "Group", "name": "system:nodes", "apiGroup": "rbac.authorization.k8s.io"});
-    bind(server, "ferrovirt:nodes", "system:node", &nodes).await
+    bind(server, "ferrovirt:nodes", "system:node", &nodes).await?;
+    // Elsewhere network policies are not the kubelet's; here the node enforces them itself.
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": NETWORK_ROLE},
+        "rules": [
+            {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["get", "list", "watch"]},
+            {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list", "watch"]},
+        ],
+    });
+    ensure(server, "rbac.authorization.k8s.io", "v1", "clusterroles", role).await?;
+    bind(server, NETWORK_ROLE, NETWORK_ROLE, &nodes).await
 }
 
 async fn bind(server: &Arc<Server>, name: &str, role: &str, subject: &Value) -> anyhow::Result<()> {

@@ -366,6 +366,7 @@ impl Worker {
             |error: io::Error| ("FailedMount", format!("cannot write below {}: {error}", self.layout.root().display()));
         std::fs::create_dir_all(self.layout.containers()).map_err(own_files)?;
         let network = self.node.networks.attach(&self.uid).await.map_err(|error| ("FailedCreatePodSandBox", error))?;
+        self.node.network_news.notify_one();
         let facts = self.node.facts(network.addresses.clone());
         let volumes = self.preparation(pod, &facts).all().await;
         let volumes = volumes.map_err(|error| (volume_trouble(&error), error.to_string()))?;
