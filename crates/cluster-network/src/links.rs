@@ -98,7 +98,8 @@ impl Links {
         let index = self.index(name).await?;
         // Frames of link protocols go past all rules: what they say of their sender must not be believed.
         let deaf = LinkBridge::new(name).index(index).no_linklocal_learn(true).build();
-        let result = self.handle.link().set(deaf).execute().await;
+        // `set` would leave what is particular to bridges as it is.
+        let result = self.handle.link().change(deaf).execute().await;
         result.map_err(|source| failed(format!("make bridge {name} learn from ordinary frames only"), source))?;
         Ok(index)
     }

@@ -135,6 +135,9 @@ async fn answers_for_others_are_not_heard() {
 async fn a_hardware_address_of_another_pod_is_not_to_be_had() {
     let street = Street::new().await;
     let (stolen, own) = (street.honest.mac, street.thief.mac);
+    // Frames of link protocols pass no rules: their senders would be believed.
+    let bridge = output("ip", &["-n", name(&street.node.netns()), "-d", "link", "show", "fvbr0"]);
+    assert!(bridge.contains("no_linklocal_learn 1"), "{bridge}");
     run(&street.thief.netns, &format!("ip link set eth0 address {stolen}"));
     let to = street.client.addresses[0].address;
     run_in(&street.thief.netns, move || UdpSocket::bind("0.0.0.0:0")?.send_to(b"hello", (to, 9))).unwrap();
