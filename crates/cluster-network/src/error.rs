@@ -113,3 +113,13 @@ pub enum NetworkError {
         capacity: usize,
     },
 }
+
+impl NetworkError {
+    /// The same with what to look at, where nftables refused something.
+    pub(crate) fn hint(mut self, hint: &str) -> Self {
+        if let Self::Firewall { reason, .. } = &mut self {
+            *reason = format!("{reason}; {hint}");
+        }
+        self
+    }
+}

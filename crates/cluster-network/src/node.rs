@@ -252,7 +252,8 @@ impl Node {
         let allocations = Allocations::of(name, &cluster.shared.state.node(name));
         let node = Self { cluster, index, name: name.to_owned(), allocations, links, bridge };
         let ports: Vec<_> = node.allocations.list()?.iter().map(|pod| node.port(pod)).collect();
-        node.firewall("create", ports::table(range.pod_mac(index, 1), &ports)).await?;
+        let created = node.firewall("create", ports::table(range.pod_mac(index, 1), &ports)).await;
+        created.map_err(|error| error.hint("is nftables' bridge family in this kernel (CONFIG_NF_TABLES_BRIDGE)?"))?;
         // The namespace of a machine that was restarted is new, and its pods start before anybody says what they may do.
         if let Some(rules) = node.policies_file().read()? {
             node.apply_policies(Some(&rules)).await?;
