@@ -35,7 +35,7 @@ use crate::context::Context;
 use ruleset::View;
 
 /// Time between attempts when nftables refuses. Too little fills the log, too much leaves pods without what they may do.
-const RETRY: Duration = Duration::from_secs(2);
+const RETRY: Duration = Duration::from_secs(5);
 
 /// Keeps the rules of the node as the cluster's policies say, until `stop`.
 pub(crate) async fn enforce(node: Arc<Context>, stop: CancellationToken) {
