@@ -146,6 +146,12 @@ async fn until_started(probe: &Probe, container: &Container, target: &Target) ->
     }
 }
 
+/// Whether the container has a probe that needs the pod's address.
+pub(super) fn ask_the_network(container: &Container) -> bool {
+    let all = [&container.startup_probe, &container.readiness_probe, &container.liveness_probe];
+    all.into_iter().flatten().any(|probe| probe.tcp_socket.is_some() || probe.http_get.is_some())
+}
+
 fn seconds(value: Option<i32>, default: u64) -> Duration {
     Duration::from_secs(value.and_then(|value| u64::try_from(value).ok()).unwrap_or(default))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,6 +87,8 @@ pub(crate) struct Worker {
     desired: watch::Receiver<Desired>,
     containers: BTreeMap<String, Tracked>,
     ready: Option<Ready>,
+    /// The pod's addresses as its network has them.
+    addresses: Option<Vec<IpAddr>>,
     failures: u32,
     rejected: Option<(String, String)>,
     start_time: Timestamp,
@@ -115,6 +118,7 @@ impl Worker {
             desired,
             containers: BTreeMap::new(),
             ready: None,
+            addresses: None,
             failures: 0,
             rejected: None,
             start_time: Timestamp::now(),
@@ -187,6 +191,9 @@ impl Worker {
             self.rejected = Some(("NodeRejected".to_owned(), message));
             return self.report(pod, &Next::default(), None).await;
         }
+        if let Err(error) = self.find_network(pod).await {
+            return self.retry(pod, "FailedCreatePodSandBox", &error);
+        }
         if let Err(error) = self.observe(pod).await {
             return self.retry(pod, "Failed", &error.to_string());
         }
@@ -204,6 +211,22 @@ impl Worker {
         }
         let next = self.next(pod);
         self.report(pod, &next, wake).await
+    }
+
+    /// Looks up where a pod is that an earlier process has started, for its probes.
+    async fn find_network(&mut self, pod: &Pod) -> Result<(), String> {
+        let is_probed = |container: &Container| {
+            let has_begun = |tracked: &Tracked| matches!(tracked.record.stage, Stage::Creating | Stage::Running { .. });
+            self.containers.get(&container.name).is_some_and(has_begun) && probes::ask_the_network(container)
+        };
+        if self.addresses.is_none() && members(pod).any(|(container, _)| is_probed(container)) {
+            self.addresses = Some(self.node.networks.attach(&self.uid).await?.addresses);
+        }
+        Ok(())
+    }
+
+    fn addresses(&self, pod: &Pod) -> Vec<IpAddr> {
+        self.addresses.clone().unwrap_or_else(|| addresses_of(pod))
     }
 
     fn any_running(&self) -> bool {
@@ -249,12 +272,14 @@ impl Worker {
                 wake.notify_one();
             })));
         }
-        if tracked.probes.is_none() {
-            let known = self.ready.as_ref().map(|ready| ready.network.addresses.clone());
+        // A pod that is to end when this process finds it is not looked for any more.
+        let can_be_probed = self.addresses.is_some() || !probes::ask_the_network(container);
+        if tracked.probes.is_none() && can_be_probed {
             let target = probes::Target {
                 runtime: self.node.runtime.clone(),
                 id: tracked.record.id.clone(),
-                address: known.unwrap_or_else(|| addresses_of(pod)).first().copied(),
+                // Never what the status says: others may have written that, and a probe asks whom it names.
+                address: self.addresses.as_ref().and_then(|known| known.first().copied()),
                 process,
                 node: self.node.clone(),
                 pod: Arc::new(pod.clone()),
@@ -374,6 +399,7 @@ impl Worker {
         if shares(pod) {
             share(&self.layout).await.map_err(|error| ("FailedCreatePodSandBox", error.to_string()))?;
         }
+        self.addresses = Some(network.addresses.clone());
         self.ready = Some(Ready { network, volumes });
         Ok(())
     }
@@ -398,8 +424,7 @@ impl Worker {
         }
         if Instant::now() >= self.refresh_at {
             self.refresh_at = Instant::now() + REFRESH;
-            let addresses = self.ready.as_ref().map(|ready| ready.network.addresses.clone());
-            let facts = self.node.facts(addresses.unwrap_or_else(|| addresses_of(pod)));
+            let facts = self.node.facts(self.addresses(pod));
             if let Err(error) = self.preparation(pod, &facts).refresh().await {
                 // What is there stays; the pod goes on with the old content.
                 tracing::warn!(pod = pod.metadata.name, %error, "a volume could not be refreshed");
@@ -430,10 +455,7 @@ impl Worker {
                 })
             })
             .collect();
-        let addresses = match &self.ready {
-            Some(ready) => ready.network.addresses.clone(),
-            None => addresses_of(pod),
-        };
+        let addresses = self.addresses(pod);
         let facts = Facts {
             pod,
             containers: &containers,
@@ -601,7 +623,7 @@ impl Worker {
         let group = pod_cgroup(&self.node.config.name, &self.uid);
         cgroups::remove(&group).map_err(|error| format!("cannot remove control group {group}: {error}"))?;
         self.node.images.release(&self.holder)?;
-        self.ready = None;
+        (self.ready, self.addresses) = (None, None);
         Ok(())
     }
 }
@@ -613,7 +635,8 @@ fn members(pod: &Pod) -> impl Iterator<Item = (&Container, bool)> {
     init.chain(spec.into_iter().flat_map(|spec| &spec.containers).map(|c| (c, false)))
 }
 
-fn addresses_of(pod: &Pod) -> Vec<std::net::IpAddr> {
+/// The addresses that the object shows.
+fn addresses_of(pod: &Pod) -> Vec<IpAddr> {
     let addresses = pod.status.iter().flat_map(|status| status.pod_ips.iter().flatten());
     addresses.filter_map(|address| address.ip.parse().ok()).collect()
 }

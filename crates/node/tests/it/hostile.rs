@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use ferrovirt_kubernetes::Pod;
 use ferrovirt_node::sources::Image;
 use k8s_openapi::api::core::v1::ContainerStatus;
+use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use crate::harness::{Cluster, shell};
@@ -165,6 +166,38 @@ async fn a_probe_does_not_reach_the_machines_loopback() {
     cluster.delete("asking", 0).await;
     // Nobody came here: if somebody had, it would be waiting.
     assert_eq!(listener.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+}
+
+#[tokio::test]
+async fn a_probe_asks_the_pod_wherever_its_status_says_it_is() {
+    let mut cluster = Cluster::start().await;
+    let listen = |address: &str| {
+        let listener = std::net::TcpListener::bind(address).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        listener
+    };
+    // Pods have this address in these tests.
+    let pods = listen("127.0.0.1:0");
+    let port = pods.local_addr().unwrap().port();
+    let others = listen(&format!("127.0.0.2:{port}"));
+    let mut spec = shell("while :; do sleep 0.1; done");
+    spec["containers"][0]["readinessProbe"] = json!({"tcpSocket": {"port": port}, "periodSeconds": 1});
+    cluster.run("moved", spec).await;
+    let ready = |pod: &Pod| status(pod).is_some_and(|status| status.ready);
+    cluster.until("moved", "ready", ready).await;
+    cluster.kill_node().await;
+    while pods.accept().is_ok() {}
+    let lie = json!({"status": {"podIP": "127.0.0.2", "podIPs": [{"ip": "127.0.0.2"}]}});
+    cluster.pods().patch_status("moved", &PatchParams::default(), &Patch::Merge(lie)).await.unwrap();
+    cluster.start_node();
+    let asked = async {
+        while pods.accept().is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), asked).await.expect("the pod is probed");
+    assert_eq!(others.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    cluster.delete("moved", 0).await;
 }
 
 #[tokio::test]
