@@ -227,7 +227,7 @@ outlive() { twice tests/kubernetes/faults.sh "$kubernetes_state" "$target/ferrov
 on_kubernetes() {
   local of=(${part:+--part "$part"})
   # Its storage class makes directories, and its pods have addresses of one family.
-  phase "guests on Kubernetes" vmi_suite --without block-claims --without ipv6 "${of[@]}"
+  phase "guests on Kubernetes" vmi_suite --without block-claims --without ipv6 --without guarded-network "${of[@]}"
   phase "machines on Kubernetes" vm_suite "$target/virtctl" "${of[@]}"
   phase "live migration on Kubernetes" migration_suite "${of[@]}"
   if [ -n "$part" ]; then

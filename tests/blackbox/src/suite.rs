@@ -25,6 +25,8 @@ pub enum Need {
     BlockClaims,
     /// Pods have addresses of both families.
     Ipv6,
+    /// A pod can have no address of another pod, and network policies hold.
+    GuardedNetwork,
 }
 
 /// Every so manieth case, so that several runs cover a suite.

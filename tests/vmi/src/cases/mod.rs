@@ -48,6 +48,11 @@ pub(crate) fn all() -> Vec<Case> {
             "DHCP, and traffic between guest, node and another guest, with bridge."
         ),
         case!("network/ports", network::ports, "Only the named ports of a masqueraded guest can be reached."),
+        case!("network/own-mac", network::own_mac, "Traffic of a bridged guest with a hardware address of its own."),
+        case!("network/stolen", network::stolen, "A bridged guest takes another's address, and nobody is taken in.")
+            .needing(Need::GuardedNetwork),
+        case!("network/policies", network::policies, "Who reaches a guest is who its network policies let in.")
+            .needing(Need::GuardedNetwork),
         case!("network/ipv6", network::ipv6, "DHCPv6, and traffic over IPv6, with masquerade.").needing(Need::Ipv6),
         case!(
             "volumes/ephemeral",

@@ -36,6 +36,80 @@ pub(super) async fn bridge(scene: Scene) -> Result<()> {
     talk(&first, &mut one, &second, &mut two).await
 }
 
+pub(super) async fn own_mac(scene: Scene) -> Result<()> {
+    let interfaces = json!([{"name": "default", "bridge": {}, "macAddress": "02:00:5e:00:53:07"}]);
+    let manifest = Manifest::kernel("first").with("/spec/domain/devices/interfaces", interfaces);
+    let first = scene.start(manifest.json()).await?;
+    let second = start(&scene, "second", "masquerade").await?;
+    let (mut one, mut two) = (first.login().await?, second.login().await?);
+    one.run_until("ip link show eth0", "02:00:5e:00:53:07", 10).await?;
+    let address = first.pod_address_v4().await?;
+    one.run_until("report", &format!("addresses={address}/"), 30).await.context("its pod's address")?;
+    two.run_until("lease", "ip=", 30).await?;
+    talk(&first, &mut one, &second, &mut two).await
+}
+
+pub(super) async fn stolen(scene: Scene) -> Result<()> {
+    let (honest, thief) = (start(&scene, "honest", "masquerade").await?, start(&scene, "thief", "bridge").await?);
+    let client = start(&scene, "client", "masquerade").await?;
+    let (mut one, mut two, mut asking) = (honest.login().await?, thief.login().await?, client.login().await?);
+    for console in [&mut one, &mut two, &mut asking] {
+        console.run_until("lease", "ip=", 30).await?;
+    }
+    one.run("serve").await?;
+    two.run("serve").await?;
+    let address = honest.pod_address_v4().await?;
+    two.run(&format!("ip addr add {address}/24 dev eth0")).await?;
+    for _ in 0..3 {
+        two.attempt(&format!("arping -U -c 2 -I eth0 {address}")).await?;
+        for answer in [
+            asking.run(&format!("timeout 10 wget -q -O - http://{address}:8080/")).await.context("a guest asks")?,
+            ask(&address, 8080, "/").await.context("the node asks")?,
+        ] {
+            ensure!(answer == "honest", "{answer:?} answers at the address of another");
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn policies(scene: Scene) -> Result<()> {
+    let mut guests = Vec::new();
+    for name in ["closed", "friend", "stranger"] {
+        guests.push(start(&scene, name, "masquerade").await?);
+    }
+    let (mut closed, mut friend, mut stranger) =
+        (guests[0].login().await?, guests[1].login().await?, guests[2].login().await?);
+    for console in [&mut closed, &mut friend, &mut stranger] {
+        console.run_until("lease", "ip=", 30).await?;
+    }
+    closed.run("serve").await?;
+    let address = guests[0].pod_address_v4().await?;
+    let asked = format!("timeout 5 wget -q -O - http://{address}:8080/ || echo nobody");
+    for console in [&mut friend, &mut stranger] {
+        console.run_until(&asked, "closed", 30).await.context("without a policy")?;
+    }
+    let pods = |name: &str| json!({"podSelector": {"matchLabels": {"vm.kubevirt.io/name": name}}});
+    let mut policy = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "closed"},
+        "spec": {"podSelector": pods("closed")["podSelector"], "ingress": [
+            {"from": [pods("friend")], "ports": [{"port": 8000, "endPort": 8080}]},
+        ]},
+    });
+    let path = scene.path("/apis/networking.k8s.io/v1", "networkpolicies");
+    scene.cluster.create(&path, &policy).await?;
+    stranger.run_until(&asked, "nobody", 30).await.context("a stranger with a policy")?;
+    friend.run_until(&asked, "closed", 30).await.context("a friend with a policy")?;
+    ask(&address, 8080, "/").await.context("the node with a policy")?;
+    policy["spec"]["ingress"] = json!([]);
+    scene.cluster.patch(&format!("{path}/closed"), &json!({"spec": policy["spec"]})).await?;
+    friend.run_until(&asked, "nobody", 30).await.context("a friend after it was let in no more")?;
+    scene.cluster.delete(&format!("{path}/closed")).await?;
+    for console in [&mut friend, &mut stranger] {
+        console.run_until(&asked, "closed", 30).await.context("after the policy")?;
+    }
+    Ok(())
+}
+
 pub(super) async fn ports(scene: Scene) -> Result<()> {
     let ports = json!([{"name": "web", "port": 8080}]);
     let manifest = Manifest::kernel("guest").with("/spec/domain/devices/interfaces/0/ports", ports);
