@@ -23,6 +23,8 @@ use k8s_openapi::api::storage::v1;
 use kube::core::ObjectMeta;
 use serde_json::{Value, json};
 
+use crate::files;
+
 /// The name of the provisioner in storage classes.
 pub const PROVISIONER: &str = "ferrovirt.io/local-path";
 /// The name of the storage class.
@@ -162,12 +164,12 @@ impl LocalPath {
         };
         let removed = self.directory.join(format!(".removed-{name}"));
         // Left by a removal that did not end.
-        remove(&removed).map_err(LocalPathError::of("remove", &removed))?;
+        files::remove_tree(&removed).map_err(LocalPathError::of("remove", &removed))?;
         match fs::rename(path, &removed) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             other => other.map_err(LocalPathError::of("remove", path))?,
         }
-        remove(&removed).map_err(LocalPathError::of("remove", &removed))
+        files::remove_tree(&removed).map_err(LocalPathError::of("remove", &removed))
     }
 }
 
@@ -244,19 +246,6 @@ fn make_file(path: &Path, size: u64) -> io::Result<()> {
         file.set_len(size)?;
     }
     Ok(())
-}
-
-/// Removes a file or a directory with everything in it, following no links. What is not there is fine.
-fn remove(path: &Path) -> io::Result<()> {
-    let removed = match fs::symlink_metadata(path) {
-        Ok(status) if status.is_dir() => fs::remove_dir_all(path),
-        Ok(_) => fs::remove_file(path),
-        Err(error) => Err(error),
-    };
-    match removed {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 
+use crate::files;
+
 /// Paths of all mounts at or below `directory`, inner ones first.
 pub(crate) fn below(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let directory = match directory.canonicalize() {
@@ -100,10 +102,7 @@ fn mount_overlay(target: &Path, layers: &str) -> io::Result<()> {
 /// Removes layers with all that was written to them, so that new ones can be made.
 pub(crate) fn remove_layers(directory: &Path) -> io::Result<()> {
     unmount_below(directory)?;
-    match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    files::remove_tree(directory)
 }
 
 /// Mounts a part of a volume by itself. Whoever writes to the volume may put links in the way, so the part is opened without

@@ -29,7 +29,7 @@ use crate::oci::container::{PreparedVolume, pod_cgroup};
 use crate::process::Process;
 use crate::sources::PodNetwork;
 use crate::volumes::{Preparation, VolumeError, has_payload};
-use crate::{cgroups, mounts};
+use crate::{cgroups, files, mounts};
 
 /// A pod that takes longer than this to start says so; a faster one is written once, when it runs.
 const SLOW_START: Duration = Duration::from_millis(1500);
@@ -594,12 +594,10 @@ impl Worker {
     /// Removes everything of the pod from this machine.
     async fn remove_all(&mut self) -> Result<(), String> {
         self.release().await?;
-        match std::fs::remove_dir_all(self.layout.root()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(format!("cannot remove {}: {error}", self.layout.root().display()))
-            }
-            _ => Ok(()),
-        }
+        let root = self.layout.root().to_owned();
+        let removed = tokio::task::spawn_blocking(move || files::remove_tree(&root)).await;
+        let removed = removed.unwrap_or_else(|error| Err(io::Error::other(error)));
+        removed.map_err(|error| format!("cannot remove {}: {error}", self.layout.root().display()))
     }
 
     /// Kills what still runs and gives back mounts, devices, network and control groups.
