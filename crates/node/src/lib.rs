@@ -20,6 +20,8 @@
 //! - **A container that ran is never silently started a second time.** One whose record is lost counts as ended.
 //! - **No pod is the machine.** Whoever wrote it, its containers have the usual capabilities at most and gain no
 //!   others, and they make only those calls of the kernel that programs need (`oci::security`, `oci::seccomp`).
+//! - **Nothing of a pod is made outside of it**: not in the machine's directories, not in an image that others use, not where links in
+//!   its volumes lead.
 //! - **Nothing is left behind**: mounts, devices, networks, control groups and directories of a pod are gone before its object is.
 
 pub mod api;
