@@ -16,8 +16,8 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use crate::mounts;
 use crate::oci::spec::Mount;
+use crate::{files, mounts};
 
 /// The image's name.
 pub const IMAGE: &str = "host.ferrovirt.io/usr";
@@ -106,6 +106,9 @@ const COPIED: &[&str] = &[
     "terminfo",
 ];
 
+/// Everybody may read the file.
+const OTHERS_READ: u32 = 0o004;
+
 /// Makes the tree, or brings it up to date with the machine's `/etc`.
 ///
 /// # Errors
@@ -176,6 +179,7 @@ pub(crate) fn mounted(usr: &Path, programs: &[PathBuf]) -> Vec<Mount> {
     mounts
 }
 
+/// Copies what every user of the machine may read. Some of these directories have passwords of other services too.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let metadata = match fs::symlink_metadata(from) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -190,10 +194,11 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
             copy(&from.join(&name), &to.join(&name))?;
         }
         Ok(())
-    } else if metadata.is_file() {
+    } else if metadata.is_file() && metadata.permissions().mode() & OTHERS_READ != 0 {
         put_file(to, &fs::read(from)?)
     } else {
-        Ok(())
+        // It may have been open to all before.
+        files::remove_tree(to)
     }
 }
 
@@ -237,6 +242,23 @@ mod tests {
         symlink("/usr/bin/b", etc.join("alternatives/x")).unwrap();
         prepare(&root, &etc).unwrap();
         assert_eq!(fs::read_link(root.join("etc/alternatives/x")).unwrap(), Path::new("/usr/bin/b"));
+    }
+
+    #[test]
+    fn files_that_are_not_for_everybody_are_left_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let (etc, root) = (directory.path().join("etc"), directory.path().join("root"));
+        fs::create_dir_all(etc.join("sasl2")).unwrap();
+        for (name, mode) in [("open.conf", 0o644), ("secret.conf", 0o640)] {
+            fs::write(etc.join("sasl2").join(name), "text").unwrap();
+            fs::set_permissions(etc.join("sasl2").join(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        prepare(&root, &etc).unwrap();
+        assert!(root.join("etc/sasl2/open.conf").exists());
+        assert!(!root.join("etc/sasl2/secret.conf").exists());
+        fs::set_permissions(etc.join("sasl2/open.conf"), fs::Permissions::from_mode(0o600)).unwrap();
+        prepare(&root, &etc).unwrap();
+        assert!(!root.join("etc/sasl2/open.conf").exists());
     }
 
     #[test]
