@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use ferrovirt_api::values::ipv4;
+
 /// A network with room for a gateway and a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Subnet<A> {
@@ -44,10 +46,10 @@ impl Subnet<Ipv6Addr> {
 }
 
 /// Address and prefix length, with room for three addresses and the network itself.
-fn split<A: FromStr>(text: &str, bits: u8) -> Option<(A, u8)> {
+fn split<A>(text: &str, bits: u8, read: fn(&str) -> Option<A>) -> Option<(A, u8)> {
     let (address, prefix) = text.split_once('/')?;
     let prefix = prefix.parse().ok().filter(|prefix| (1..=bits - 2).contains(prefix))?;
-    Some((address.parse().ok()?, prefix))
+    Some((read(address)?, prefix))
 }
 
 impl FromStr for Subnet<Ipv4Addr> {
@@ -55,7 +57,7 @@ impl FromStr for Subnet<Ipv4Addr> {
 
     fn from_str(text: &str) -> Result<Self, SubnetError> {
         let error = || SubnetError { text: text.to_owned(), example: "10.0.2.0/24" };
-        let (address, prefix) = split::<Ipv4Addr>(text, 32).ok_or_else(error)?;
+        let (address, prefix) = split(text, 32, ipv4).ok_or_else(error)?;
         let network = u32::from(address) & (u32::MAX << (32 - prefix));
         Ok(Self { gateway: (network + 1).into(), guest: (network + 2).into(), prefix })
     }
@@ -66,7 +68,7 @@ impl FromStr for Subnet<Ipv6Addr> {
 
     fn from_str(text: &str) -> Result<Self, SubnetError> {
         let error = || SubnetError { text: text.to_owned(), example: "fd10:0:2::/120" };
-        let (address, prefix) = split::<Ipv6Addr>(text, 128).ok_or_else(error)?;
+        let (address, prefix) = split(text, 128, |address| address.parse::<Ipv6Addr>().ok()).ok_or_else(error)?;
         let network = u128::from(address) & (u128::MAX << (128 - prefix));
         Ok(Self { gateway: (network + 1).into(), guest: (network + 2).into(), prefix })
     }
@@ -88,6 +90,11 @@ mod tests {
         assert_eq!((v4.to_string().as_str(), v4.guest.to_string().as_str()), ("192.168.7.77/30", "192.168.7.78"));
         let v6: Subnet<Ipv6Addr> = "fd10:0:2::/120".parse().unwrap();
         assert_eq!((v6.to_string().as_str(), v6.guest.to_string().as_str()), ("fd10:0:2::1/120", "fd10:0:2::2"));
+    }
+
+    #[test]
+    fn leading_zeros_mean_nothing() {
+        assert_eq!("010.000.002.0/24".parse::<Subnet<Ipv4Addr>>(), "10.0.2.0/24".parse());
     }
 
     #[test]

@@ -18,7 +18,7 @@ use ferrovirt_api::VirtualMachineInstance;
 use ferrovirt_api::crds::crds;
 use ferrovirt_api::defaults::{Inputs, default_vmi};
 use ferrovirt_api::kubevirt::Configuration;
-use ferrovirt_api::validation::check_vmi;
+use ferrovirt_api::validation::{beyond_machines, check_vmi};
 use ferrovirt_api::vmi::Architecture;
 use serde_json::{Value, json};
 
@@ -84,7 +84,9 @@ fn admitted(written: &Written) -> Option<(VirtualMachineInstance, Configuration)
     default_vmi(&mut guest, &cluster, &Inputs { now, uuid: 7, architecture: Architecture::Amd64 });
     guest.metadata.uid = Some("5c7a1f0e-3b1d-4c57-9d57-7a0c2f6f4d11".to_owned());
     guest.status.as_mut().unwrap().vsock_cid = Some(3);
-    check_vmi(&guest, &cluster, false).is_empty().then_some((guest, cluster))
+    // What no machine has is let in for KubeVirt's sake; it starts nowhere, and says so at once.
+    let exists = beyond_machines(&guest, &cluster).is_empty();
+    (exists && check_vmi(&guest, &cluster, false).is_empty()).then_some((guest, cluster))
 }
 
 /// What libvirt's schema says about the documents, all in one go.

@@ -1,7 +1,7 @@
 //! CPU and memory: what the guest sees, what its pod asks for, and how far both can grow while it runs.
 
 use crate::kubevirt::{Configuration, VmRolloutStrategy};
-use crate::values::Quantity;
+use crate::values::{MOST_MEMORY_OF_A_MACHINE, Quantity};
 use crate::vmi::{Architecture, Cpu, DomainSpec, VirtualMachineInstanceSpec};
 
 const CPU: &str = "cpu";
@@ -105,7 +105,8 @@ fn most_memory(domain: &mut DomainSpec, cluster: &Configuration) {
     let wished = settings.and_then(|settings| settings.max_guest.clone());
     let Some(most) = wished.or_else(|| guest.checked_mul(i64::from(ratio))) else { return };
     let whole = |amount: &Quantity| amount.value() % unit == 0;
-    if guest.value() >= GIBIBYTE && most.nanos() >= guest.nanos() && whole(guest) && whole(&most) {
+    let exists = most.value() <= MOST_MEMORY_OF_A_MACHINE;
+    if exists && guest.value() >= GIBIBYTE && most.nanos() >= guest.nanos() && whole(guest) && whole(&most) {
         memory.max_guest = Some(most);
     }
 }

@@ -111,6 +111,11 @@ impl<'a> Guest<'a> {
         devices::check(self, spec, findings);
         unsupported::check(self, spec, metadata, findings);
     }
+
+    /// What its author should know, although it is let in.
+    fn advice(&self, spec: &Path<'_>) -> Vec<String> {
+        unsupported::warnings(self).chain(resources::beyond_machines(self, spec)).collect()
+    }
 }
 
 /// Everything that is wrong with a guest that has its defaults. `component` when its author is one of us, who may set the system's
@@ -132,10 +137,18 @@ pub fn unsupported(vmi: &VirtualMachineInstance, cluster: &Configuration) -> Vec
     findings.causes
 }
 
-/// Advice for the author of a guest.
+/// Advice for the author of a guest that has its defaults.
 #[must_use]
 pub fn vmi_warnings(vmi: &VirtualMachineInstance, cluster: &Configuration) -> Vec<String> {
-    unsupported::warnings(&Guest { metadata: Some(&vmi.metadata), spec: &vmi.spec, cluster }).collect()
+    let guest = Guest { metadata: Some(&vmi.metadata), spec: &vmi.spec, cluster };
+    guest.advice(&Path::root("spec"))
+}
+
+/// What a guest asks for and no machine has, one sentence for each: it is admitted, as on KubeVirt, and no node takes it.
+#[must_use]
+pub fn beyond_machines(vmi: &VirtualMachineInstance, cluster: &Configuration) -> Vec<String> {
+    let guest = Guest { metadata: Some(&vmi.metadata), spec: &vmi.spec, cluster };
+    resources::beyond_machines(&guest, &Path::root("spec"))
 }
 
 /// Every rule that there is, by name.

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::str::FromStr;
 
 use super::Guest;
 use super::Reason::{Duplicate, Invalid, NotFound, NotSupported, Required};
 use super::pci;
 use super::table::{Findings, Path, Problem, Row, RuleInfo, if_so, names, when};
-use super::text::{is_dns_label, is_port_name};
+use super::text::{is_inner_name, is_port_name};
 use crate::gates;
+use crate::values::ipv4;
 use crate::vmi::{Interface, InterfaceState, Network, Port, PortProtocol, PortRange};
 
 type GuestRule = Row<fn(&Guest<'_>) -> Problem>;
@@ -48,7 +48,7 @@ struct NetworkOf<'a> {
 }
 
 const NETWORK: &[NetworkRule] = &[
-    ("network-name-is-a-dns-label", "name", Invalid, |it| label(&it.network.name)),
+    ("network-name-is-a-word", "name", Invalid, |it| word(&it.network.name)),
     ("network-names-differ", "name", Duplicate, |it| {
         let first = it.guest.spec.networks[..it.index].iter().position(|before| before.name == it.network.name)?;
         Some(format!("is '{}', as spec.networks[{first}].name is: names must differ", it.network.name))
@@ -71,24 +71,28 @@ const NETWORK: &[NetworkRule] = &[
     }),
     ("guest-network-is-a-range", "pod.vmNetworkCIDR", Invalid, |it| {
         let text = it.network.pod.as_ref()?.vm_network_cidr.as_deref().filter(|text| !text.is_empty())?;
-        when(!is_range::<Ipv4Addr>(text, 32), || format!("is '{text}': use a range such as 10.0.2.0/24"))
+        when(!is_range(text, 32, |address| ipv4(address).is_some()), || {
+            format!("is '{text}': use a range such as 10.0.2.0/24")
+        })
     }),
     ("guest-ipv6-network-is-a-range", "pod.vmIPv6NetworkCIDR", Invalid, |it| {
         let text = it.network.pod.as_ref()?.vm_ipv6_network_cidr.as_deref().filter(|text| !text.is_empty())?;
-        when(!is_range::<Ipv6Addr>(text, 128), || format!("is '{text}': use a range such as fd10:0:2::/120"))
+        when(!is_range(text, 128, |address| address.parse::<Ipv6Addr>().is_ok()), || {
+            format!("is '{text}': use a range such as fd10:0:2::/120")
+        })
     }),
 ];
 
 /// An address and a prefix that leaves room for the guest and its gateway.
-fn is_range<A: FromStr>(text: &str, bits: u8) -> bool {
+fn is_range(text: &str, bits: u8, is_address: fn(&str) -> bool) -> bool {
     let parts = text.split_once('/');
     parts.is_some_and(|(address, prefix)| {
-        address.parse::<A>().is_ok() && prefix.parse::<u8>().is_ok_and(|prefix| (1..=bits - 2).contains(&prefix))
+        is_address(address) && prefix.parse::<u8>().is_ok_and(|prefix| (1..=bits - 2).contains(&prefix))
     })
 }
 
-fn label(name: &str) -> Problem {
-    when(!is_dns_label(name), || format!("is '{name}', which is no DNS label: use lower case letters, digits and '-'"))
+fn word(name: &str) -> Problem {
+    when(!is_inner_name(name), || format!("is '{name}': use up to 63 letters, digits, '-' and '_'"))
 }
 
 struct CardOf<'a> {
@@ -114,7 +118,7 @@ impl CardOf<'_> {
 }
 
 const CARD: &[CardRule] = &[
-    ("interface-name-is-a-dns-label", "name", Invalid, |it| label(&it.card.name)),
+    ("interface-name-is-a-word", "name", Invalid, |it| word(&it.card.name)),
     ("interface-names-differ", "name", Duplicate, |it| {
         let cards = &it.guest.spec.domain.devices.interfaces[..it.index];
         let first = cards.iter().position(|before| before.name == it.card.name)?;

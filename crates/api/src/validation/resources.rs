@@ -7,7 +7,7 @@ use super::Reason::{Duplicate, Invalid, Required};
 use super::table::{Findings, Path, Problem, Row, RuleInfo, if_so, names, when};
 use super::text::is_label_word;
 use crate::kubevirt::VmRolloutStrategy;
-use crate::values::Quantity;
+use crate::values::{MOST_MEMORY_OF_A_MACHINE, MOST_VCPUS_OF_A_MACHINE, Quantity};
 use crate::vmi::{Cpu, IoThreadsPolicy, Memory, ResourceRequirements};
 
 type GuestRule = Row<fn(&Guest<'_>) -> Problem>;
@@ -17,10 +17,10 @@ const CPU: &str = "cpu";
 const MEMORY: &str = "memory";
 /// Less than this cannot hold a guest.
 const LEAST_MEMORY: i64 = 1_000_000;
-/// More than this does not fit below the addresses of any processor, and sums of it could not be counted.
-const MOST_MEMORY: i64 = 1 << 52;
-/// No machine type has more virtual CPUs.
-const MOST_VCPUS: u32 = 4096;
+/// Sums of more than this could not be counted.
+const MOST_MEMORY: i64 = 1 << 62;
+/// The same for virtual CPUs, each of which costs memory too.
+const MOST_VCPUS: u32 = 1 << 24;
 /// Far more threads than help any disk; each costs memory in QEMU.
 const MOST_IO_THREADS: u32 = 1024;
 /// Memory is plugged in whole blocks of at least this size.
@@ -74,17 +74,20 @@ impl<'a> Guest<'a> {
     }
 }
 
+/// A machine may be made before anybody knows how large its guests are; guests may not.
+pub(super) const MEMORY_IS_GIVEN: &str = "memory-is-given";
+
 const MEMORY_RULES: &[GuestRule] = &[
-    ("memory-is-given", "domain.memory.guest", Required, |it| {
+    (MEMORY_IS_GIVEN, "domain.memory.guest", Required, |it| {
         if_so(it.guest_memory().is_none(), "is missing: set it, memory.hugepages or resources.requests.memory")
     }),
     ("memory-is-at-least-1M", "domain.memory.guest", Invalid, |it| {
         let guest = it.guest_memory()?;
         when(guest.value() < LEAST_MEMORY, || format!("is {guest}: a guest needs at least 1M"))
     }),
-    ("memory-can-be-addressed", "domain.memory.guest", Invalid, |it| {
+    ("memory-can-be-counted", "domain.memory.guest", Invalid, |it| {
         let guest = it.guest_memory()?;
-        when(guest.value() > MOST_MEMORY, || format!("is {guest}: no processor can address that much"))
+        when(guest.value() > MOST_MEMORY, || format!("is {guest}: use at most 4Ei"))
     }),
     ("memory-request-is-at-least-1M", "domain.resources.requests.memory", Invalid, |it| {
         let request = it.request(MEMORY)?;
@@ -96,9 +99,9 @@ const MEMORY_RULES: &[GuestRule] = &[
         let (guest, most) = (it.guest_memory()?, it.memory()?.max_guest.as_ref()?);
         when(most.nanos() < guest.nanos(), || format!("is {most}, less than the {guest} that the guest starts with"))
     }),
-    ("max-memory-can-be-addressed", "domain.memory.maxGuest", Invalid, |it| {
+    ("max-memory-can-be-counted", "domain.memory.maxGuest", Invalid, |it| {
         let most = it.memory()?.max_guest.as_ref()?;
-        when(most.value() > MOST_MEMORY, || format!("is {most}: no processor can address that much"))
+        when(most.value() > MOST_MEMORY, || format!("is {most}: use at most 4Ei"))
     }),
     ("memory-grows-in-whole-blocks", "domain.memory.maxGuest", Invalid, |it| {
         let (guest, most) = (it.guest_memory()?, it.memory()?.max_guest.as_ref()?);
@@ -137,14 +140,40 @@ const MEMORY_RULES: &[GuestRule] = &[
     }),
 ];
 
+/// What is let in although no machine has it: the field, and what is said about it.
+const BEYOND_MACHINES: &[(&str, fn(&Guest<'_>) -> Problem)] = &[
+    ("domain.memory.guest", |it| beyond_memory(it.guest_memory()?)),
+    ("domain.memory.maxGuest", |it| beyond_memory(it.memory()?.max_guest.as_ref()?)),
+    ("domain.cpu", |it| {
+        let count = it.vcpus()?;
+        when(count > MOST_VCPUS_OF_A_MACHINE, || {
+            format!("has {count} virtual CPUs, and no machine has more than {MOST_VCPUS_OF_A_MACHINE}")
+        })
+    }),
+];
+
+fn beyond_memory(amount: &Quantity) -> Problem {
+    when(amount.value() > MOST_MEMORY_OF_A_MACHINE, || {
+        format!("is {amount}, and no processor can address more than 4Pi")
+    })
+}
+
+/// A sentence for each amount that no machine has.
+pub(super) fn beyond_machines(guest: &Guest<'_>, path: &Path<'_>) -> Vec<String> {
+    let told = BEYOND_MACHINES.iter().filter_map(|(field, judge)| {
+        judge(guest).map(|problem| format!("{} {problem}: no node can run the guest", path.field(field)))
+    });
+    told.collect()
+}
+
 const CPU_RULES: &[GuestRule] = &[
     ("cpus-can-be-counted", "domain.cpu", Invalid, |it| {
         let error = it.cpu()?.topology().err()?;
         Some(format!("is too large: {error}"))
     }),
-    ("cpus-fit-a-machine", "domain.cpu", Invalid, |it| {
+    ("cpus-are-not-countless", "domain.cpu", Invalid, |it| {
         let count = it.vcpus()?;
-        when(count > MOST_VCPUS, || format!("has {count} virtual CPUs: no machine has more than {MOST_VCPUS}"))
+        when(count > MOST_VCPUS, || format!("has {count} virtual CPUs: use at most {MOST_VCPUS}"))
     }),
     ("sockets-are-within-max-sockets", "domain.cpu.maxSockets", Invalid, |it| {
         let cpu = it.cpu()?;

@@ -26,6 +26,12 @@ pub(super) fn is_label_word(text: &str) -> bool {
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
+/// A name within a guest, such as a network's: letters of either case, digits, `-` and `_`, as KubeVirt has it.
+pub(super) fn is_inner_name(text: &str) -> bool {
+    let is_word = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    is_word && (1..=LONGEST_LABEL).contains(&text.len())
+}
+
 /// An absolute path in which nothing leads elsewhere.
 pub(super) fn is_clean_path(path: &str) -> bool {
     let parts = path.strip_prefix('/').unwrap_or("..");
@@ -114,6 +120,8 @@ mod tests {
     fn names_and_paths() {
         assert!(is_dns_label("a-1") && !is_dns_label("-a") && !is_dns_label("") && !is_dns_label(&"a".repeat(64)));
         assert!(is_dns_subdomain("a.b-c") && !is_dns_subdomain("a..b"));
+        assert!(is_inner_name("Net_1") && is_inner_name("-") && !is_inner_name("a.b") && !is_inner_name(""));
+        assert!(!is_inner_name("a b") && !is_inner_name(&"a".repeat(64)));
         assert!(is_label_word("pc-q35_7.2") && !is_label_word("_a") && !is_label_word("a b"));
         assert!(is_clean_path("/a/b.img") && !is_clean_path("/") && !is_clean_path("/a/../b") && !is_clean_path("a"));
         assert!(

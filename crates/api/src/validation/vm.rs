@@ -3,9 +3,10 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Reason::{Duplicate, Invalid, NotFound, NotSupported, Required};
+use super::resources::MEMORY_IS_GIVEN;
 use super::table::{Findings, Path, Problem, Row, RuleInfo, if_so, names, when};
 use super::text::is_dns_subdomain;
-use super::{Cause, Guest, unsupported};
+use super::{Cause, Guest};
 use crate::VirtualMachine;
 use crate::defaults::{Inputs, default_template};
 use crate::gates;
@@ -151,14 +152,21 @@ pub fn check_vm(vm: &VirtualMachine, cluster: &Configuration, inputs: &Inputs, c
     for (index, template) in vm.spec.data_volume_templates.iter().enumerate() {
         findings.apply(TEMPLATE, &TemplateOf { template, index, vm }, &list.index(index));
     }
-    // What is judged is the guest that the template will make.
     let template = &vm.spec.template;
-    let mut spec = template.spec.clone();
-    default_template(&mut spec, cluster, inputs);
+    let spec = spec_of_guests(vm, cluster, inputs);
     let guest = Guest { metadata: template.metadata.as_ref(), spec: &spec, cluster };
     let (metadata, spec) = (path.field("template.metadata"), path.field("template.spec"));
     guest.check(&metadata, &spec, component, &mut findings);
+    // The guest is refused then, and the machine says so.
+    findings.causes.retain(|cause| cause.rule != MEMORY_IS_GIVEN);
     findings.causes
+}
+
+/// What is judged is the guest that the template will make.
+fn spec_of_guests(vm: &VirtualMachine, cluster: &Configuration, inputs: &Inputs) -> VirtualMachineInstanceSpec {
+    let mut spec = vm.spec.template.spec.clone();
+    default_template(&mut spec, cluster, inputs);
+    spec
 }
 
 /// A change of a machine.
@@ -270,14 +278,19 @@ pub fn check_vm_status(vm: &VirtualMachine, guest: Option<&VirtualMachineInstanc
     findings.causes
 }
 
-/// Advice for the author of a machine.
+/// Advice for the author of a machine. `inputs` stand in for those of the guest's start.
 #[must_use]
-pub fn vm_warnings(vm: &VirtualMachine, cluster: &Configuration) -> Vec<String> {
+pub fn vm_warnings(vm: &VirtualMachine, cluster: &Configuration, inputs: &Inputs) -> Vec<String> {
     let deprecated = "spec.running is deprecated, please use spec.runStrategy instead.";
     let metadata: Option<&ObjectMeta> = vm.spec.template.metadata.as_ref();
-    let guest = Guest { metadata, spec: &vm.spec.template.spec, cluster };
+    let spec = spec_of_guests(vm, cluster, inputs);
+    let guest = Guest { metadata, spec: &spec, cluster };
     let running = vm.spec.running.map(|_| deprecated.to_owned());
-    running.into_iter().chain(unsupported::warnings(&guest)).collect()
+    let sizeless = guest.guest_memory().is_none().then(|| {
+        "spec.template.spec.domain.memory.guest is missing: guests of this machine will be refused until it is set"
+            .to_owned()
+    });
+    running.into_iter().chain(sizeless).chain(guest.advice(&Path::root("spec.template.spec"))).collect()
 }
 
 pub(super) fn rules() -> impl Iterator<Item = RuleInfo> {

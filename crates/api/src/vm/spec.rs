@@ -50,6 +50,7 @@ pub struct VirtualMachineInstanceTemplateSpec {
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true, "nullable" = true))]
     pub metadata: Option<ObjectMeta>,
     /// Its shape.
+    #[serde(default, deserialize_with = "or_default")]
     pub spec: VirtualMachineInstanceSpec,
 }
 

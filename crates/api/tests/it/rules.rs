@@ -192,12 +192,41 @@ fn a_template_is_judged_as_the_guest_that_it_makes() {
     let fields: Vec<&str> = causes.iter().map(|cause| cause.field.as_str()).collect();
     assert_eq!(
         fields,
-        [
-            "spec.template.metadata.labels.kubevirt.io/created-by",
-            "spec.template.spec.hostname",
-            "spec.template.spec.domain.memory.guest",
-        ]
+        ["spec.template.metadata.labels.kubevirt.io/created-by", "spec.template.spec.hostname",],
+        "a machine may be made before anybody knows how large its guests are"
     );
+}
+
+#[test]
+fn what_no_machine_has_is_let_in_with_a_word() {
+    let plain = Configuration::default();
+    let advice = |domain: &Value| {
+        let mut guest = sound_guest();
+        merge(&mut guest["spec"]["domain"], domain);
+        let mut guest: VirtualMachineInstance = read(&guest);
+        default_vmi(&mut guest, &plain, &inputs());
+        assert!(validation::check_vmi(&guest, &plain, false).is_empty(), "{domain}");
+        assert_eq!(validation::beyond_machines(&guest, &plain), validation::vmi_warnings(&guest, &plain));
+        validation::vmi_warnings(&guest, &plain)
+    };
+    let memory =
+        "spec.domain.memory.guest is 1Ei, and no processor can address more than 4Pi: no node can run the guest";
+    assert_eq!(advice(&json!({"memory": {"guest": "1Ei"}})), [memory]);
+    let cpus = "spec.domain.cpu has 1000000 virtual CPUs, and no machine has more than 4096: no node can run the guest";
+    assert_eq!(advice(&json!({"cpu": {"cores": 1_000_000}})), [cpus]);
+    assert_eq!(advice(&json!({"cpu": null, "resources": {"requests": {"cpu": "1000000"}}})), [cpus]);
+    assert!(advice(&json!({"memory": {"guest": "4Pi"}, "cpu": {"cores": 4096}})).is_empty());
+}
+
+#[test]
+fn a_machine_may_come_before_its_size() {
+    let plain = Configuration::default();
+    let mut sizeless = machine();
+    sizeless["spec"]["template"] = json!({});
+    let vm: VirtualMachine = read(&sizeless);
+    assert!(validation::check_vm(&vm, &plain, &inputs(), false).is_empty());
+    let warnings = validation::vm_warnings(&vm, &plain, &inputs());
+    assert!(warnings[0].starts_with("spec.template.spec.domain.memory.guest is missing"), "{warnings:?}");
 }
 
 #[test]
@@ -213,11 +242,11 @@ fn advice() {
     let mut vm: VirtualMachine = patched(&machine(), &[&json!({"spec": {"runStrategy": null, "running": true}})]);
     let plain = Configuration::default();
     assert_eq!(
-        validation::vm_warnings(&vm, &plain),
+        validation::vm_warnings(&vm, &plain, &inputs()),
         ["spec.running is deprecated, please use spec.runStrategy instead."]
     );
     vm.spec.running = None;
-    assert!(validation::vm_warnings(&vm, &plain).is_empty());
+    assert!(validation::vm_warnings(&vm, &plain, &inputs()).is_empty());
     let gates = json!({"spec": {"configuration": {"developerConfiguration": {"featureGates": ["HotplugVolumes", "Passt", "VSOCK"]}}}});
     let warnings = validation::kubevirt_warnings(&read(&gates));
     assert_eq!(

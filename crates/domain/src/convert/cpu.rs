@@ -1,5 +1,6 @@
 //! Processors: how many, which model, on which host CPUs, in which NUMA nodes.
 
+use ferrovirt_api::values::MOST_VCPUS_OF_A_MACHINE;
 use ferrovirt_api::vmi::CpuFeaturePolicy;
 
 use super::{Guest, memory};
@@ -30,6 +31,10 @@ pub(super) struct Processors {
 /// The processors of a guest with so many IO threads.
 pub(super) fn processors(guest: &Guest<'_>, io_threads: u32) -> Result<Processors, Unsupported> {
     let now = guest.topology.vcpus();
+    if now > MOST_VCPUS_OF_A_MACHINE {
+        let why = format!("no machine has more than {MOST_VCPUS_OF_A_MACHINE}");
+        return Err(Unsupported::new("spec.domain.cpu", format!("{now} CPUs"), why));
+    }
     let many = now > MANY_CPUS;
     if many && !guest.kvm() {
         let why = format!("without KVM a guest has at most {MANY_CPUS} CPUs");

@@ -1,7 +1,7 @@
 //! Memory: how much, on which pages, shared with whom, and how much more can be plugged.
 
 use ferrovirt_api::names::annotations;
-use ferrovirt_api::values::Quantity;
+use ferrovirt_api::values::{MOST_MEMORY_OF_A_MACHINE, Quantity};
 use ferrovirt_api::vmi::DomainSpec;
 
 use super::Guest;
@@ -34,7 +34,16 @@ pub(super) fn guest(spec: &DomainSpec) -> Result<u64, Unsupported> {
         let written = wanted.map_or_else(|| "\"\"".to_owned(), ToString::to_string);
         return Err(Unsupported::new("spec.domain.memory.guest", written, "a guest needs memory, such as 1Gi"));
     }
+    addressable("spec.domain.memory.guest", bytes)?;
     Ok(bytes)
+}
+
+/// More than any processor can address is admitted and cannot start.
+fn addressable(path: &str, bytes: u64) -> Result<(), Unsupported> {
+    match i64::try_from(bytes) {
+        Ok(bytes) if bytes <= MOST_MEMORY_OF_A_MACHINE => Ok(()),
+        _ => Err(Unsupported::new(path, Quantity::from_bytes(bytes), "no processor can address more than 4Pi")),
+    }
 }
 
 /// The size of huge pages, when they are asked for.
@@ -74,6 +83,7 @@ pub(super) fn pluggable(guest: &Guest<'_>) -> Result<Option<u64>, Unsupported> {
         return Ok(None);
     };
     let path = "spec.domain.memory.maxGuest";
+    addressable(path, bytes)?;
     if bytes < guest.memory {
         return Err(Unsupported::new(path, most, "the guest starts with more"));
     }

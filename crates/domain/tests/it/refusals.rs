@@ -9,12 +9,15 @@ type Refusal = (&'static str, &'static str, &'static str);
 
 const DOMAIN: &[Refusal] = &[
     ("cpu: {cores: 16, sockets: 16, threads: 1}", "spec.domain.cpu", "KVM"),
+    ("cpu: {cores: 1000000}", "spec.domain.cpu", "no machine"),
     ("cpu: {dedicatedCpuPlacement: true}", "spec.domain.cpu.dedicatedCpuPlacement", "was given 0"),
     ("cpu: {realtime: {}}", "spec.domain.cpu.realtime", "yet"),
     ("machine: {type: pc-i440fx-7.2}", "spec.domain.machine.type", "q35"),
     ("machine: {type: pc-q35-rhel9.6.0}", "spec.domain.machine.type", "knows pc-q35-7.2"),
     ("memory: {guest: 1Gi, maxGuest: 512Mi}", "spec.domain.memory.maxGuest", "starts with more"),
     ("memory: {guest: 1Gi, maxGuest: 1025Mi}", "spec.domain.memory.maxGuest", "multiple of 2 MiB"),
+    ("memory: {guest: 1Ei}", "spec.domain.memory.guest", "no processor"),
+    ("memory: {guest: 1Gi, maxGuest: 1Ei}", "spec.domain.memory.maxGuest", "no processor"),
     ("memory: {guest: 0}", "spec.domain.memory.guest", "needs memory"),
     ("memory: {guest: 1Gi, hugepages: {pageSize: 3Mi}}", "spec.domain.memory.hugepages.pageSize", "2Mi"),
     (

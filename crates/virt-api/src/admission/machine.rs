@@ -34,7 +34,7 @@ fn create(request: &Request<'_>, facts: &Facts<'_>, steps: Steps) -> Judgement {
     }
     if steps.check {
         check(request, facts, &machine)?;
-        admission.warnings = validation::vm_warnings(&machine, facts.cluster);
+        admission.warnings = validation::vm_warnings(&machine, facts.cluster, &facts.inputs);
     }
     Ok(admission)
 }
@@ -57,7 +57,7 @@ fn update(request: &Request<'_>, facts: &Facts<'_>, steps: Steps) -> Judgement {
     if steps.check {
         check(request, facts, &machine)?;
         none(request, validation::check_vm_update(&read(request.old_object)?, &machine))?;
-        admission.warnings = validation::vm_warnings(&machine, facts.cluster);
+        admission.warnings = validation::vm_warnings(&machine, facts.cluster, &facts.inputs);
     }
     Ok(admission)
 }

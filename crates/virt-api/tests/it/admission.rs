@@ -4,7 +4,7 @@ use ferrovirt_apiserver::auth::UserInfo;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::fixture::{Cluster, GUESTS, HANDLER, admin};
+use crate::fixture::{Cluster, GUESTS, HANDLER, MACHINES, admin};
 
 fn guest(name: &str) -> Value {
     json!({
@@ -108,4 +108,31 @@ async fn components_write_the_status() {
     let controller = UserInfo::new(HANDLER.replace("handler", "controller"), ["system:masters"]);
     let (code, written) = cluster.ask(controller, Method::PUT, &path, &stored).await;
     assert_eq!((code, &written["status"]["nodeName"]), (200, &json!("node1")), "{written}");
+}
+
+#[tokio::test]
+async fn a_machine_may_come_before_its_size_and_its_guest_may_not() {
+    let cluster = Cluster::start().await;
+    let machine = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "a"},
+        "spec": {"runStrategy": "Halted", "template": {}},
+    });
+    let warnings = cluster.warnings(MACHINES, &machine).await;
+    assert!(warnings[0].contains("spec.template.spec.domain.memory.guest is missing"), "{warnings:?}");
+    let (_, made) = cluster.ask(admin(), Method::GET, &format!("{MACHINES}/a"), &Value::Null).await;
+    let mut sizeless = guest("a");
+    sizeless["spec"] = made["spec"]["template"]["spec"].clone();
+    let (code, status) = cluster.ask(admin(), Method::POST, GUESTS, &sizeless).await;
+    assert_eq!((code, &status["details"]["causes"][0]["field"]), (422, &json!("spec.domain.memory.guest")), "{status}");
+}
+
+#[tokio::test]
+async fn names_and_ranges_are_written_as_on_kubevirt() {
+    let cluster = Cluster::start().await;
+    let mut wanted = guest("a");
+    wanted["spec"]["networks"] = json!([{"name": "Pod_Net", "pod": {"vmNetworkCIDR": "010.000.2.0/24"}}]);
+    wanted["spec"]["domain"]["devices"]["interfaces"] = json!([{"name": "Pod_Net", "masquerade": {}}]);
+    wanted["spec"]["domain"]["memory"]["guest"] = "1Ei".into();
+    let warnings = cluster.warnings(GUESTS, &wanted).await;
+    assert!(warnings[0].contains("no node can run the guest"), "{warnings:?}");
 }

@@ -84,6 +84,16 @@ impl Cluster {
         (code, serde_json::from_slice(&body).unwrap_or_else(|_| text()))
     }
 
+    /// What an administrator is warned about who creates that.
+    pub(crate) async fn warnings(&self, path: &str, object: &Value) -> Vec<String> {
+        let request = Request::builder().method(Method::POST).uri(path).header("content-type", "application/json");
+        let request = request.body(serve::erase(Full::new(Bytes::from(object.to_string())))).unwrap();
+        let answer = self.server.handle(request, &Peer::Trusted(admin())).await;
+        assert_eq!(answer.status().as_u16(), 201);
+        let warnings = answer.headers().get_all("warning").iter();
+        warnings.map(|warning| warning.to_str().unwrap().to_owned()).collect()
+    }
+
     /// A guest in that state on node `node1`.
     pub(crate) async fn guest(&self, name: &str, phase: &str, conditions: &[&str]) -> Value {
         let guest = json!({

@@ -106,13 +106,13 @@ fn judge(object: &Value) -> Option<Judgement> {
     let group = object["apiVersion"].as_str().and_then(|version| version.split('/').next()).unwrap_or_default();
     Some(match (group, object["kind"].as_str().unwrap_or_default()) {
         ("kubevirt.io", "VirtualMachine") => typed(object, |mut vm: VirtualMachine| {
-            let warnings = vm_warnings(&vm, &cluster);
             default_vm(&mut vm, &cluster, &inputs, true);
+            let warnings = vm_warnings(&vm, &cluster, &inputs);
             (check_vm(&vm, &cluster, &inputs, false), warnings)
         }),
         ("kubevirt.io", "VirtualMachineInstance") => typed(object, |mut vmi: VirtualMachineInstance| {
-            let warnings = vmi_warnings(&vmi, &cluster);
             default_vmi(&mut vmi, &cluster, &inputs);
+            let warnings = vmi_warnings(&vmi, &cluster);
             (check_vmi(&vmi, &cluster, false), warnings)
         }),
         ("kubevirt.io", "VirtualMachineInstanceMigration") => {
