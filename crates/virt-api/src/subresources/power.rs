@@ -12,7 +12,7 @@
 //! | `Once`           | 409                                                    | strategy `Halted`         | 409                 |
 //! | `WaitAsReceiver` | 409                                                    | 409                       | 409                 |
 //!
-//! Every patch tests what was read before it changes it: whoever is overtaken gets a conflict, and nothing is lost.
+//! Every patch tests what was read before it changes it: whoever is overtaken decides anew, and nothing is lost.
 
 use ferrovirt_api::meta::{Condition, find_condition};
 use ferrovirt_api::names::conditions;
