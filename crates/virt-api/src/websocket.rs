@@ -39,6 +39,25 @@ const SILENCE: Duration = Duration::from_secs(90);
 
 type Socket<S> = WebSocketStream<S>;
 
+/// What a client hears when the other side of its stream ends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Farewell {
+    code: CloseCode,
+    reason: &'static str,
+}
+
+impl Farewell {
+    /// That is how such a stream ends.
+    pub(crate) const fn regular(reason: &'static str) -> Self {
+        Self { code: CloseCode::Normal, reason }
+    }
+
+    /// The client was not done: its program ends with an error.
+    pub(crate) const fn cut_off(reason: &'static str) -> Self {
+        Self { code: CloseCode::Away, reason }
+    }
+}
+
 /// A client that asked for a websocket.
 pub(crate) struct Asked {
     upgrade: OnUpgrade,
@@ -61,7 +80,7 @@ impl Asked {
     }
 
     /// Accepts the client and joins it to the stream for as long as both are there.
-    pub(crate) fn join<S>(self, stream: S, ended: &'static str) -> ApiResult<Answer>
+    pub(crate) fn join<S>(self, stream: S, ended: Farewell) -> ApiResult<Answer>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -91,7 +110,7 @@ fn has_token(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
 }
 
 /// Copies both ways until one side ends. `ended` tells the client why, when it was the other side.
-async fn join<C, S>(client: C, stream: S, ended: &'static str)
+async fn join<C, S>(client: C, stream: S, ended: Farewell)
 where
     C: AsyncRead + AsyncWrite + Unpin + Send,
     S: AsyncRead + AsyncWrite + Unpin + Send,
@@ -124,7 +143,7 @@ async fn to_client<C, R>(
     sink: &mut SplitSink<Socket<C>, Message>,
     mut reader: R,
     last_heard: watch::Receiver<Instant>,
-    ended: &'static str,
+    ended: Farewell,
 ) -> Close
 where
     C: AsyncRead + AsyncWrite + Unpin,
@@ -135,7 +154,7 @@ where
     loop {
         let message = tokio::select! {
             read = reader.read(&mut buffer) => match read {
-                Ok(0) => return Some((CloseCode::Normal, ended)),
+                Ok(0) => return Some((ended.code, ended.reason)),
                 Ok(length) => Message::Binary(Bytes::copy_from_slice(&buffer[..length])),
                 Err(error) => {
                     tracing::debug!(%error, "a stream to a guest broke");

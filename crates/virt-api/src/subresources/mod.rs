@@ -44,14 +44,15 @@ use self::wanted::{Command, MachineWanted, Port, Target, Wanted};
 use crate::cluster::{Cluster, InProcess, Kind, Object, lost_race};
 use crate::guest_agent;
 use crate::handlers::{Guest, HandlerError, Handlers};
-use crate::websocket::Asked;
+use crate::websocket::{Asked, Farewell};
 
 /// The served versions; they are the same.
 pub const VERSIONS: [&str; 2] = ["v1", "v1alpha3"];
 
 /// Told to a client whose stream ends on the guest's side: the node only sees that it ended.
-const STREAM_ENDED: &str = "the stream ended: another client took it over, or the guest ended";
-const CONNECTION_ENDED: &str = "the guest closed the connection";
+const STREAM_ENDED: Farewell = Farewell::cut_off("the stream ended: another client took it over, or the guest ended");
+const VIEW_ENDED: Farewell = Farewell::regular("there is no more to see");
+const CONNECTION_ENDED: Farewell = Farewell::regular("the guest closed the connection");
 
 /// How errors about a guest name it.
 pub(crate) const GUEST: Subject<'static> = Subject { group: groups::KUBEVIRT, resource: "virtualmachineinstance" };
@@ -123,9 +124,11 @@ impl Subresources {
             Wanted::Stream(stream) => {
                 wanted::refuse_options(&call.query, &["preserveSession"])?;
                 let stream = wanted::stream_path(stream, &call.query)?;
+                // Whoever only looks takes the stream from nobody, and nobody takes it from them.
+                let ended = if stream.contains('?') { VIEW_ENDED } else { STREAM_ENDED };
                 let client = Asked::parse(&mut call)?;
                 let stream = guest.stream(&stream).await.map_err(|error| failure(name, &error))?;
-                client.join(stream, STREAM_ENDED)
+                client.join(stream, ended)
             }
             Wanted::PortForward(port) => forward(cluster, vmi, port, call).await,
             Wanted::Screenshot => {

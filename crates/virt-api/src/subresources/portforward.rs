@@ -20,7 +20,7 @@ use tokio::net::{TcpStream, UdpSocket};
 use super::GUEST;
 use super::wanted::{Port, Protocol};
 use crate::cluster::{Cluster, Kind};
-use crate::websocket::Asked;
+use crate::websocket::{Asked, Farewell};
 
 /// How long a guest may take to accept.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -48,7 +48,7 @@ fn is_alive(pod: &Value) -> bool {
 }
 
 /// Connects the client to the port.
-pub(super) async fn connect(client: Asked, address: IpAddr, port: Port, ended: &'static str) -> ApiResult<Answer> {
+pub(super) async fn connect(client: Asked, address: IpAddr, port: Port, ended: Farewell) -> ApiResult<Answer> {
     let address = SocketAddr::new(address, port.number);
     let failed = |error: io::Error| ApiError::internal(format!("dialing VM: {address}: {error}"));
     match port.protocol {

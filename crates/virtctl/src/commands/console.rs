@@ -114,7 +114,7 @@ pub(crate) async fn run(cluster: &Cluster, args: &Args) -> anyhow::Result<()> {
     if args.query().is_empty() { attach(socket, &name).await } else { view(socket, args, &name).await }
 }
 
-/// Copies both ways until the user leaves or the guest ends.
+/// Copies both ways until the user leaves. Losing the console, to another user or with the guest, is an error, as on KubeVirt.
 async fn attach(socket: Socket, name: &str) -> anyhow::Result<()> {
     eprintln!("Successfully connected to {name} console. Press Ctrl+] or Ctrl+5 to exit console.\r");
     let terminal = RawTerminal::enter();
@@ -122,7 +122,8 @@ async fn attach(socket: Socket, name: &str) -> anyhow::Result<()> {
     drop(terminal);
     if let Ended::There(reason) = ended? {
         let reason = if reason.is_empty() { "the connection was lost" } else { &reason };
-        eprintln!("\nThe connection ended: {reason}");
+        eprintln!();
+        bail!("The connection ended: {reason}");
     }
     Ok(())
 }
