@@ -104,7 +104,12 @@ impl Vm {
             "spec": {
                 "runStrategy": strategy,
                 "template": {"metadata": {}, "spec": {
-                    "domain": {"devices": {}, "memory": {"guest": self.memory()?}},
+                    // With a bridge, the default of clusters, the guest could not move.
+                    "domain": {
+                        "devices": {"interfaces": [{"name": "default", "masquerade": {}}]},
+                        "memory": {"guest": self.memory()?},
+                    },
+                    "networks": [{"name": "default", "pod": {}}],
                     "terminationGracePeriodSeconds": self.termination_grace_period,
                 }},
             },
