@@ -65,8 +65,6 @@ pub const ALIGN_CPUS: &str = "AlignCPUs";
 pub const HOST_DISK: &str = "HostDisk";
 /// Guests may have an Ignition configuration.
 pub const IGNITION: &str = "ExperimentalIgnitionSupport";
-/// Guests may have hook containers.
-pub const SIDECAR: &str = "Sidecar";
 /// Container disks are image volumes, where the cluster has those.
 pub const IMAGE_VOLUME: &str = "ImageVolume";
 /// Guests may have a virtual socket to their host.
@@ -79,8 +77,6 @@ pub const RESERVED_OVERHEAD: &str = "ReservedOverheadMemlock";
 pub const PORT_RANGES: &str = "PortRangesSpec";
 /// Volumes are plugged by editing the machine; CD drives may be empty.
 pub const DECLARATIVE_HOTPLUG: &str = "DeclarativeHotplugVolumes";
-/// Guests may move between clusters.
-pub const DECENTRALIZED_MIGRATION: &str = "DecentralizedLiveMigration";
 /// Moves that do not get anywhere are noticed.
 pub const STALL_DETECTION: &str = "MigrationStallDetection";
 

@@ -89,7 +89,9 @@ const GUEST: &[GuestRule] = &[
         if_so(!gates::is_on(it.cluster, gates::REBOOT_POLICY), "needs the feature gate RebootPolicy")
     }),
     ("reserved-overhead-needs-its-gate", "domain.memory.reservedOverhead", Invalid, |it| {
-        it.spec.domain.memory.as_ref()?.reserved_overhead.as_ref()?;
+        let overhead = it.spec.domain.memory.as_ref()?.reserved_overhead.as_ref()?;
+        // What is not supported needs no gate either.
+        overhead.added_overhead.as_ref()?;
         if_so(!gates::is_on(it.cluster, gates::RESERVED_OVERHEAD), "needs the feature gate ReservedOverheadMemlock")
     }),
     ("added-overhead-is-not-negative", "domain.memory.reservedOverhead.addedOverhead", Invalid, |it| {

@@ -32,10 +32,6 @@ const GUEST: &[GuestRule] = &[
         let wrong = unprintable(it.annotation(annotations::IGNITION_DATA)?)?;
         Some(format!("has the character {}: remove it", wrong.escape_unicode()))
     }),
-    ("hook-sidecars-need-their-gate", "annotations[hooks.kubevirt.io/hookSidecars]", NotSupported, |it| {
-        it.annotation(annotations::HOOK_SIDECARS)?;
-        if_so(!gates::is_on(it.cluster, gates::SIDECAR), "needs the feature gate Sidecar")
-    }),
 ];
 
 pub(super) fn check(guest: &Guest<'_>, path: &Path<'_>, component: bool, findings: &mut Findings) {

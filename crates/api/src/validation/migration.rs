@@ -3,8 +3,6 @@
 use super::Reason::{Invalid, NotFound, NotSupported, Required};
 use super::table::{Findings, Path, Problem, Row, RuleInfo, if_so, names, when};
 use super::{Cause, unsupported};
-use crate::gates;
-use crate::kubevirt::Configuration;
 use crate::meta::{ConditionStatus, find_condition};
 use crate::migration::VirtualMachineInstanceMigration;
 use crate::names::{conditions, labels};
@@ -18,14 +16,7 @@ struct New<'a> {
     migration: &'a VirtualMachineInstanceMigration,
     guest: Option<&'a VirtualMachineInstance>,
     others: &'a [VirtualMachineInstanceMigration],
-    cluster: &'a Configuration,
     controller: bool,
-}
-
-impl New<'_> {
-    fn is_decentralized(&self) -> bool {
-        self.migration.spec.send_to.is_some() || self.migration.spec.receive.is_some()
-    }
 }
 
 const NEW: &[NewRule] = &[
@@ -72,13 +63,6 @@ const NEW: &[NewRule] = &[
     ("priority-is-the-systems", "priority", NotSupported, |it| {
         if_so(it.migration.spec.priority.is_some() && !it.controller, "is set by the system: leave it out")
     }),
-    ("decentralized-migration-needs-its-gate", "", NotSupported, |it| {
-        let off = !gates::is_on(it.cluster, gates::DECENTRALIZED_MIGRATION);
-        if_so(
-            it.is_decentralized() && off,
-            "has sendTo or receive, which need the feature gate DecentralizedLiveMigration",
-        )
-    }),
     ("both-ends-have-one-migration-id", "receive.migrationID", Invalid, |it| {
         let (source, target) = (it.migration.spec.send_to.as_ref()?, it.migration.spec.receive.as_ref()?);
         when(source.migration_id != target.migration_id, || {
@@ -93,12 +77,11 @@ pub fn check_new_migration(
     migration: &VirtualMachineInstanceMigration,
     guest: Option<&VirtualMachineInstance>,
     others: &[VirtualMachineInstanceMigration],
-    cluster: &Configuration,
     controller: bool,
 ) -> Vec<Cause> {
     let mut findings = Findings::default();
     let path = Path::root("spec");
-    findings.apply(NEW, &New { migration, guest, others, cluster, controller }, &path);
+    findings.apply(NEW, &New { migration, guest, others, controller }, &path);
     let decentralized = [("sendTo", migration.spec.send_to.is_some()), ("receive", migration.spec.receive.is_some())];
     for (field, _) in decentralized.into_iter().filter(|(_, set)| *set) {
         unsupported::refuse(&path.field(field), &mut findings);

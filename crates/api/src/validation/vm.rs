@@ -9,7 +9,6 @@ use super::text::is_dns_subdomain;
 use super::{Cause, Guest};
 use crate::VirtualMachine;
 use crate::defaults::{Inputs, default_template};
-use crate::gates;
 use crate::kubevirt::Configuration;
 use crate::vm::{DataVolumeTemplateSpec, RunStrategy, UpdateVolumesStrategy, VolumeRequest};
 use crate::vmi::{VirtualMachineInstance, VirtualMachineInstanceSpec};
@@ -21,7 +20,6 @@ type RequestRule = Row<fn(&RequestOf<'_>) -> Problem>;
 
 struct MachineOf<'a> {
     vm: &'a VirtualMachine,
-    cluster: &'a Configuration,
 }
 
 const MACHINE: &[MachineRule] = &[
@@ -32,13 +30,6 @@ const MACHINE: &[MachineRule] = &[
     ("running-excludes-run-strategy", "running", Invalid, |it| {
         let both = it.vm.spec.running.is_some() && it.vm.spec.run_strategy.is_some();
         if_so(both, "cannot be there together with runStrategy: keep runStrategy")
-    }),
-    ("wait-as-receiver-needs-its-gate", "runStrategy", NotSupported, |it| {
-        let waits = it.vm.spec.run_strategy == Some(RunStrategy::WaitAsReceiver);
-        if_so(
-            waits && !gates::is_on(it.cluster, gates::DECENTRALIZED_MIGRATION),
-            "is 'WaitAsReceiver', which needs the feature gate DecentralizedLiveMigration",
-        )
     }),
     ("wait-as-receiver-is-not-supported-yet", "runStrategy", NotSupported, |it| {
         let waits = it.vm.spec.run_strategy == Some(RunStrategy::WaitAsReceiver);
@@ -147,7 +138,7 @@ const TEMPLATE: &[TemplateRule] = &[
 pub fn check_vm(vm: &VirtualMachine, cluster: &Configuration, inputs: &Inputs, component: bool) -> Vec<Cause> {
     let mut findings = Findings::default();
     let path = Path::root("spec");
-    findings.apply(MACHINE, &MachineOf { vm, cluster }, &path);
+    findings.apply(MACHINE, &MachineOf { vm }, &path);
     let list = path.field("dataVolumeTemplates");
     for (index, template) in vm.spec.data_volume_templates.iter().enumerate() {
         findings.apply(TEMPLATE, &TemplateOf { template, index, vm }, &list.index(index));

@@ -86,7 +86,7 @@ fn judge_other(kind: &str, case: &Value, patch: &Value) -> Vec<Cause> {
             let guest = (others["guest"].is_object() || others.get("guest").is_none())
                 .then(|| patched::<VirtualMachineInstance>(&running_guest(), &[&others["guest"]]));
             let moves: Vec<VirtualMachineInstanceMigration> = others.get("migrations").map(read).unwrap_or_default();
-            validation::check_new_migration(&patched(&migration, &[patch]), guest.as_ref(), &moves, &plain, false)
+            validation::check_new_migration(&patched(&migration, &[patch]), guest.as_ref(), &moves, false)
         }
         "migration_update" => {
             validation::check_migration_update(&patched(&migration, &[old]), &patched(&migration, &[old, patch]))
@@ -180,6 +180,24 @@ fn what_is_not_supported_is_refused_with_its_path_and_all_of_it() {
         ]
     );
     assert!(causes.iter().all(|cause| cause.message.contains("not supported yet")), "{causes:?}");
+}
+
+#[test]
+fn what_is_not_supported_is_said_once_whatever_gate_it_has() {
+    let one = |causes: Vec<Cause>| {
+        let [cause] = causes.as_slice() else { panic!("{causes:?}") };
+        assert!(cause.message.contains("not supported yet"), "{}", cause.message);
+        cause.field.clone()
+    };
+    let sidecars = json!({"metadata": {"annotations": {"hooks.kubevirt.io/hookSidecars": "[]"}}});
+    assert_eq!(one(judge_guest(&sidecars)), "metadata.annotations.hooks.kubevirt.io/hookSidecars");
+    let locked = json!({"domain": {"memory": {"reservedOverhead": {"memLock": "Required"}}}});
+    assert_eq!(one(judge_guest(&locked)), "spec.domain.memory.reservedOverhead.memLock");
+    let waiting = json!({"spec": {"runStrategy": "WaitAsReceiver"}});
+    assert_eq!(one(judge_other("machine", &json!({}), &waiting)), "spec.runStrategy");
+    let received = json!({"spec": {"receive": {"migrationID": "a"}}});
+    let case = json!({"others": {"guest": {}}});
+    assert_eq!(one(judge_other("migration", &case, &received)), "spec.receive");
 }
 
 #[test]

@@ -23,8 +23,7 @@ pub(super) fn judge(request: &Request<'_>, facts: &Facts<'_>, steps: Steps) -> J
             if steps.check {
                 let (others, controller) = (&facts.others, request.user.is_controller());
                 let guest = others.guest.as_ref();
-                let causes =
-                    validation::check_new_migration(&migration, guest, &others.migrations, facts.cluster, controller);
+                let causes = validation::check_new_migration(&migration, guest, &others.migrations, controller);
                 none(request, causes)?;
             }
         }

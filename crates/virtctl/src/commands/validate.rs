@@ -119,7 +119,7 @@ fn judge(object: &Value) -> Option<Judgement> {
             typed(object, |mut migration: VirtualMachineInstanceMigration| {
                 default_migration(&mut migration);
                 // Whether the guest is there, only a cluster knows.
-                let causes = check_new_migration(&migration, None, &[], &cluster, false);
+                let causes = check_new_migration(&migration, None, &[], false);
                 (causes.into_iter().filter(|cause| cause.reason.as_str() != "FieldValueNotFound").collect(), Vec::new())
             })
         }
