@@ -284,7 +284,7 @@ pub(super) fn refuse_options(query: &Query, names: &[&str]) -> ApiResult<()> {
     }
 }
 
-/// The `APIResourceList` entries.
+/// The `APIResourceList` entries: what works. What does not yet is answered by name all the same, with what to do instead.
 pub(crate) fn resources() -> Vec<Value> {
     let entry = |name: &str, namespaced: bool, kind: &str, verb: &str| json!({"name": name, "singularName": "", "namespaced": namespaced, "kind": kind, "verbs": [verb]});
     let of = |kind: Kind, word: &str, verb: &str| {
@@ -299,8 +299,7 @@ pub(crate) fn resources() -> Vec<Value> {
     let reads = ["vnc/screenshot", "portforward", "guestosinfo", "userlist", "filesystemlist"];
     all.extend(reads.map(|word| of(Kind::Guest, word, "get")));
     all.extend(Command::ALL.iter().map(|command| of(Kind::Guest, command.as_str(), "update")));
-    all.extend(NOT_YET.map(|(kind, word, verb, _)| of(kind, word, verb)));
-    all.extend(["version", "healthz", "guestfs"].map(|word| entry(word, false, "", "get")));
+    all.extend(["version", "healthz"].map(|word| entry(word, false, "", "get")));
     all
 }
 
@@ -335,7 +334,8 @@ mod tests {
                 None if resource["namespaced"] == true => parsed(&method, &format!("namespaces/a/{name}")),
                 None => parsed(&method, name),
             };
-            assert!(parsed.is_ok(), "{name}: {parsed:?}");
+            let works = parsed.is_ok_and(|target| !matches!(target, Target::NotYet(..) | Target::GuestFs));
+            assert!(works, "{name} is listed and does not work");
         }
     }
 

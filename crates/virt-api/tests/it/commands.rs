@@ -77,6 +77,6 @@ async fn both_versions_are_announced() {
     for version in ["v1", "v1alpha3"] {
         let path = format!("/apis/subresources.kubevirt.io/{version}");
         let (code, list) = cluster.ask(admin(), Method::GET, &path, &Value::Null).await;
-        assert_eq!((code, list["resources"].as_array().unwrap().len()), (200, 41), "{list}");
+        assert_eq!((code, list["resources"].as_array().unwrap().len()), (200, 24), "{list}");
     }
 }
