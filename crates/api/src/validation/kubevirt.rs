@@ -2,6 +2,7 @@
 
 use super::Cause;
 use super::Reason::{Duplicate, Invalid, NotSupported};
+use super::configuration;
 use super::placement;
 use super::table::{Findings, Path, Problem, Row, RuleInfo, if_so, names, when};
 use crate::KubeVirt;
@@ -205,7 +206,8 @@ pub fn kubevirt_warnings(object: &KubeVirt) -> Vec<String> {
         old.ca_rotate_interval.is_some() || old.cert_rotate_interval.is_some() || old.ca_overlap_interval.is_some()
     });
     let intervals = "spec.certificateRotateStrategy.selfSigned: caRotateInterval, certRotateInterval and caOverlapInterval are deprecated; use ca and server";
-    gates.chain(old.map(|_| intervals.to_owned())).collect()
+    let idle = configuration::warnings(&object.spec);
+    gates.chain(old.map(|_| intervals.to_owned())).chain(idle).collect()
 }
 
 pub(super) fn rules() -> impl Iterator<Item = RuleInfo> {

@@ -14,7 +14,9 @@
 //! | `unsupported` | what is not implemented yet, in one list |
 //! | `vm`, `vmi_update` | virtual machines; changes to guests |
 //! | `migration`, `migration_policy`, `kubevirt` | the other kinds |
+//! | `configuration` | which settings of the cluster do something, in one list |
 
+mod configuration;
 mod devices;
 mod disks;
 mod kubevirt;
