@@ -24,6 +24,7 @@ pub(super) fn features(guest: &Guest<'_>, many_cpus: bool) -> Result<Features, U
     let apic = wanted.apic.as_ref().map_or((true, false), |apic| (apic.enabled != Some(false), apic.end_of_interrupt));
     let passthrough = wanted.hyperv_passthrough.as_ref().is_some_and(|hyperv| hyperv.enabled != Some(false));
     let hyperv = match &wanted.hyperv {
+        _ if passthrough && !guest.kvm() => return Err(needs_kvm("spec.domain.features.hypervPassthrough")),
         _ if passthrough => Some(Hyperv { mode: "passthrough", ..Hyperv::default() }),
         Some(wanted) => hyperv(guest, wanted)?,
         None => None,
@@ -90,8 +91,11 @@ fn hyperv(guest: &Guest<'_>, wanted: &FeatureHyperv) -> Result<Option<Hyperv>, U
     let none = Hyperv { mode: "custom", ..Hyperv::default() };
     let some = Some(hyperv).filter(|hyperv| *hyperv != none);
     if some.is_some() && !guest.kvm() {
-        let why = "Hyper-V features need KVM, which this node does not have";
-        return Err(Unsupported::new("spec.domain.features.hyperv", "{…}", why));
+        return Err(needs_kvm("spec.domain.features.hyperv"));
     }
     Ok(some)
+}
+
+fn needs_kvm(path: &str) -> Unsupported {
+    Unsupported::new(path, "{…}", "Hyper-V features need KVM, which this node does not have")
 }

@@ -28,6 +28,7 @@ const DOMAIN: &[Refusal] = &[
     ("launchSecurity: {sev: {}}", "spec.domain.launchSecurity", "yet"),
     ("launchSecurity: {tdx: {}}", "spec.domain.launchSecurity", "yet"),
     ("features: {hyperv: {relaxed: {}}}", "spec.domain.features.hyperv", "KVM"),
+    ("features: {hypervPassthrough: {}}", "spec.domain.features.hypervPassthrough", "KVM"),
     (
         "features: {smm: {enabled: false}}\n    firmware: {bootloader: {efi: {}}}",
         "spec.domain.features.smm.enabled",

@@ -10,7 +10,15 @@ use ferrovirt_api::{VirtualMachineInstance, decode};
 use kube::core::ObjectMeta;
 use serde_json::Value;
 
-use super::review::{Admission, Facts, Failure, Judgement, Operation, Refusal, Request, Steps, none, read, write};
+use super::hyperv;
+use super::review::{
+    Admission, Facts, Failure, Judgement, Needs, Operation, Refusal, Request, Steps, none, read, write,
+};
+
+/// Some guests count on what not every node has.
+pub(super) fn needs<'a>(request: &Request<'a>) -> Needs<'a> {
+    if hyperv::asked_by(&request.object["spec"]).is_some() { Needs::Nodes } else { Needs::Nothing }
+}
 
 pub(super) fn judge(request: &Request<'_>, facts: &Facts<'_>, steps: Steps) -> Judgement {
     match request.operation {
@@ -30,6 +38,7 @@ fn create(request: &Request<'_>, facts: &Facts<'_>, steps: Steps) -> Judgement {
     if steps.check {
         none(request, validation::check_vmi(&guest, facts.cluster, request.user.is_component()))?;
         admission.warnings = validation::vmi_warnings(&guest, facts.cluster);
+        admission.warnings.extend(hyperv::warning("spec", &request.object["spec"], facts));
     }
     Ok(admission)
 }

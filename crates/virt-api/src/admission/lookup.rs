@@ -23,6 +23,7 @@ pub(crate) async fn look_up(cluster: &dyn Cluster, needs: Needs<'_>) -> ApiResul
             let installations = cluster.list(Kind::Configuration, "", "").await?;
             others.installations = installations.iter().map(place).collect();
         }
+        Needs::Nodes => others.lacks_kvm = cluster.lacks_kvm(),
         Needs::Workloads => {
             for kind in [Kind::Machine, Kind::Guest] {
                 others.workloads += cluster.list(kind, "", "").await?.len();

@@ -3,8 +3,22 @@
 use ferrovirt_api::VirtualMachine;
 use ferrovirt_api::defaults::default_vm;
 use ferrovirt_api::validation;
+use serde_json::Value;
 
+use super::hyperv;
 use super::review::{Admission, Facts, Judgement, Needs, Operation, Request, Steps, none, read, write};
+
+/// The spec of the machine's guests, as it was sent.
+fn template<'a>(request: &Request<'a>) -> &'a Value {
+    &request.object["spec"]["template"]["spec"]
+}
+
+/// What the machine's author should know.
+fn warnings(request: &Request<'_>, facts: &Facts<'_>, machine: &VirtualMachine) -> Vec<String> {
+    let mut warnings = validation::vm_warnings(machine, facts.cluster, &facts.inputs);
+    warnings.extend(hyperv::warning("spec.template.spec", template(request), facts));
+    warnings
+}
 
 /// Requests for volumes depend on what their guest does.
 pub(super) fn needs<'a>(request: &Request<'a>) -> Needs<'a> {
@@ -12,6 +26,7 @@ pub(super) fn needs<'a>(request: &Request<'a>) -> Needs<'a> {
     let changed = *requests != request.old_object["status"]["volumeRequests"];
     match (request.subresource, changed && !requests.is_null()) {
         ("status", true) => Needs::Guest { namespace: request.namespace, name: request.name },
+        ("", _) if hyperv::asked_by(template(request)).is_some() => Needs::Nodes,
         _ => Needs::Nothing,
     }
 }
@@ -34,7 +49,7 @@ fn create(request: &Request<'_>, facts: &Facts<'_>, steps: Steps) -> Judgement {
     }
     if steps.check {
         check(request, facts, &machine)?;
-        admission.warnings = validation::vm_warnings(&machine, facts.cluster, &facts.inputs);
+        admission.warnings = warnings(request, facts, &machine);
     }
     Ok(admission)
 }
@@ -57,7 +72,7 @@ fn update(request: &Request<'_>, facts: &Facts<'_>, steps: Steps) -> Judgement {
     if steps.check {
         check(request, facts, &machine)?;
         none(request, validation::check_vm_update(&read(request.old_object)?, &machine))?;
-        admission.warnings = validation::vm_warnings(&machine, facts.cluster, &facts.inputs);
+        admission.warnings = warnings(request, facts, &machine);
     }
     Ok(admission)
 }

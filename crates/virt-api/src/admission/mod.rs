@@ -5,6 +5,7 @@
 //! | [`review`] | the pure interface: one write and what is known about the cluster in, an object and warnings or a refusal out |
 //! | `machine` | virtual machines |
 //! | `guest` | guests, and which node's agent writes about them |
+//! | `hyperv` | Hyper-V's features, where no node has them |
 //! | `migration`, `policy` | moves and their options |
 //! | `installation` | the `KubeVirt` object |
 //! | `users` | who is one of us |
@@ -13,6 +14,7 @@
 //! This file is the embedded API server's plugin: it looks up what [`review::needs`] asks for and passes the answer on.
 
 mod guest;
+mod hyperv;
 mod installation;
 mod lookup;
 mod machine;

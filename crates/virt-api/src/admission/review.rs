@@ -127,6 +127,8 @@ pub enum Needs<'a> {
     Installations,
     /// How many machines, guests and replica sets there are: [`Others::workloads`].
     Workloads,
+    /// Whether any node could run a guest on its processor: [`Others::lacks_kvm`].
+    Nodes,
 }
 
 /// What is known about other objects, as far as [`needs`] asked for it.
@@ -140,6 +142,8 @@ pub struct Others {
     pub installations: Vec<String>,
     /// Machines, guests and replica sets.
     pub workloads: usize,
+    /// There are nodes, and none has KVM, as far as anybody knows.
+    pub lacks_kvm: bool,
 }
 
 /// What a judgement depends on besides the write.
@@ -222,7 +226,8 @@ impl Refusal {
 #[must_use]
 pub fn needs<'a>(request: &Request<'a>) -> Needs<'a> {
     match (request.kind, request.operation) {
-        (Kind::Machine, Operation::Update) => machine::needs(request),
+        (Kind::Machine, Operation::Create | Operation::Update) => machine::needs(request),
+        (Kind::Guest, Operation::Create) => guest::needs(request),
         (Kind::Migration, Operation::Create) => migration::needs(request),
         (Kind::Installation, Operation::Create) => Needs::Installations,
         (Kind::Installation, Operation::Delete) => installation::needs(request),

@@ -17,6 +17,9 @@ use serde_json::Value;
 
 use super::{Cluster, Kind, MANAGER, Object};
 
+/// What a node offers when guests can run on its processor.
+const KVM: &str = "devices.kubevirt.io/kvm";
+
 /// A borrowed server: it owns virt-api, so virt-api must not own it.
 pub(crate) struct InProcess<'a> {
     pub(crate) server: &'a Arc<Server>,
@@ -65,6 +68,13 @@ impl Cluster for InProcess<'_> {
     fn decide<'a>(&'a self, user: &'a UserInfo, attributes: &'a Attributes) -> BoxFuture<'a, ApiResult<Decision>> {
         let decision = self.server.identity.decide(user, attributes);
         Box::pin(async move { Ok(decision) })
+    }
+
+    fn lacks_kvm(&self) -> bool {
+        let Ok(nodes) = self.server.internal("", "v1", "nodes", MANAGER) else { return false };
+        let nodes = nodes.list(None);
+        let has_kvm = |node: &Value| !matches!(node["status"]["allocatable"][KVM].as_str(), None | Some("0"));
+        !nodes.is_empty() && !nodes.iter().any(has_kvm)
     }
 
     fn configuration(&self) -> Arc<Configuration> {

@@ -151,6 +151,11 @@ pub trait Cluster: Send + Sync {
     /// The cluster's configuration, without a request.
     fn configuration(&self) -> Arc<Configuration>;
 
+    /// There are nodes, and none has KVM. Where that would take a right that virt-api does not have, nobody knows.
+    fn lacks_kvm(&self) -> bool {
+        false
+    }
+
     /// The namespace that the components are installed in.
     fn installation(&self) -> &str;
 }

@@ -1,6 +1,7 @@
 //! Guests get defaults, wrong ones causes, and only components write a status.
 
 use ferrovirt_apiserver::auth::UserInfo;
+use ferrovirt_apiserver::internal::Place;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -135,4 +136,21 @@ async fn names_and_ranges_are_written_as_on_kubevirt() {
     wanted["spec"]["domain"]["memory"]["guest"] = "1Ei".into();
     let warnings = cluster.warnings(GUESTS, &wanted).await;
     assert!(warnings[0].contains("no node can run the guest"), "{warnings:?}");
+}
+
+#[tokio::test]
+async fn hyper_v_without_kvm_is_warned_about() {
+    let cluster = Cluster::start().await;
+    let mut windows = guest("a");
+    windows["spec"]["domain"]["features"] = json!({"hyperv": {"relaxed": {}}});
+    let path = format!("{GUESTS}?dryRun=All");
+    let warned = async || cluster.warnings(&path, &windows).await;
+    assert_eq!(warned().await, [] as [String; 0], "nobody knows the nodes");
+    let nodes = cluster.server.internal("", "v1", "nodes", "test").unwrap();
+    nodes.create(json!({"metadata": {"name": "node1"}})).await.unwrap();
+    let [warning] = warned().await.try_into().unwrap();
+    assert!(warning.contains("spec.domain.features.hyperv needs KVM, and no node of this cluster has it"), "{warning}");
+    let able = |node: &mut Value| node["status"]["allocatable"] = json!({"devices.kubevirt.io/kvm": "110"});
+    nodes.change(&Place::new("", "node1"), "status", able).await.unwrap();
+    assert_eq!(warned().await, [] as [String; 0], "a node that has it will take the guest");
 }

@@ -175,3 +175,16 @@ fn requests_for_volumes_have_to_make_sense() {
     let refusal = review(&status, &facts(Others::default())).unwrap_err();
     assert_eq!(refusal.causes[0].field, "status.volumeRequests[0]");
 }
+
+#[test]
+fn hyper_v_on_a_cluster_that_emulates_is_warned_about() {
+    let cluster: Configuration =
+        serde_json::from_value(json!({"developerConfiguration": {"useEmulation": true}})).unwrap();
+    let features = json!({"hypervPassthrough": {}});
+    let new = with(machine(), "/spec/template/spec/domain", "features", features);
+    let asked = request(Kind::Machine, Operation::Create, &new, &Value::Null, user("jane"));
+    assert_eq!(needs(&asked), Needs::Nodes);
+    let facts = Facts { cluster: &cluster, ..facts(Others::default()) };
+    let warnings = review(&asked, &facts).unwrap().warnings;
+    assert!(warnings[0].starts_with("spec.template.spec.domain.features.hypervPassthrough needs KVM"), "{warnings:?}");
+}
