@@ -17,6 +17,7 @@ mod cluster;
 pub mod eviction;
 mod guest_agent;
 mod handlers;
+pub mod local;
 mod nodes;
 mod roles;
 pub mod server;

@@ -5,7 +5,6 @@
 //! their own.
 
 mod identities;
-mod installation;
 mod pod_limits;
 
 pub(crate) use self::identities::{HANDLER_KUBECONFIG, MIGRATION_IDENTITY, NODE_KUBECONFIG};
@@ -50,7 +49,8 @@ pub(crate) async fn start(
     ferrovirt_virt_api::install(server, ferrovirt_virt_api::LocalHandlers::new(node_directory.clone())).await?;
     server.admission.add(Arc::new(pod_limits::PodLimits));
     server.mounts.nodes.reach_through(Arc::new(ferrovirt_node::LocalNodes::new(node_directory)));
-    installation::install(server).await.context("cannot make the KubeVirt object")?;
+    ferrovirt_virt_api::local::install(server).await.context("cannot make the KubeVirt object")?;
+    tokio::spawn(ferrovirt_virt_api::local::follow(server.clone(), stop.clone()));
     let controller = client(server, identities::VIRT_CONTROLLER);
     let config = ferrovirt_virt_controller::ControllerConfig::default();
     tokio::spawn(report("virt-controller", ferrovirt_virt_controller::run(controller, config, stop.clone())));

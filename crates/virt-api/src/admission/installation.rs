@@ -18,7 +18,10 @@ pub(super) fn judge(request: &Request<'_>, facts: &Facts<'_>, steps: Steps) -> J
     match request.operation {
         Operation::Create => {
             let installation: KubeVirt = read(request.object)?;
-            none(request, validation::check_new_kubevirt(&installation, &facts.others.installations))?;
+            // One of this very name is the server's matter: that it is there already is what clients know how to go on from.
+            let own = format!("{}/{}", request.namespace, request.name);
+            let others: Vec<String> = facts.others.installations.iter().filter(|it| **it != own).cloned().collect();
+            none(request, validation::check_new_kubevirt(&installation, &others))?;
             admission.warnings = validation::kubevirt_warnings(&installation);
         }
         Operation::Update if request.object["spec"] != request.old_object["spec"] => {

@@ -6,6 +6,7 @@ mod admission;
 mod commands;
 mod evictions;
 mod fixture;
+mod installation;
 mod machines;
 mod review;
 mod rights;
