@@ -31,6 +31,8 @@ const HISTORY: usize = 5;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Event: an automatic move waits.
 const BACKOFF: &str = "MigrationBackoff";
+/// Event: no node takes the target pod. Users of KubeVirt look for this word.
+const UNSCHEDULABLE: &str = "migrationTargetPodUnschedulable";
 
 /// The plan for a move.
 pub fn decide(view: &View) -> Decision {
@@ -96,7 +98,7 @@ fn before_hand_off(view: &View, vmi: &Arc<VirtualMachineInstance>) -> Decision {
         }
         PodState::Running { node } => hand_off(view, vmi, pod, &node),
         PodState::Starting => await_pod(view, pod, ""),
-        PodState::Unschedulable { message, .. } => await_pod(view, pod, &message),
+        PodState::Unschedulable { message, .. } => unschedulable(view, vmi, pod, &message),
         PodState::Troubled { reason, message } => await_pod(view, pod, &format!("{reason}: {message}")),
     }
 }
@@ -182,6 +184,21 @@ fn create(view: &View, vmi: &VirtualMachineInstance, source: &LauncherPod) -> De
         }
         Err(unsupported) => fail(view, None, "FailedCreate", &unsupported.to_string()),
     }
+}
+
+/// A target pod that no node takes: whoever waits for the move hears of it long before it is given up.
+fn unschedulable(view: &View, vmi: &VirtualMachineInstance, pod: &LauncherPod, message: &str) -> Decision {
+    let plan = await_pod(view, pod, message);
+    if plan.status.as_ref().and_then(|status| status.phase).is_some_and(Phase::is_final) {
+        return plan;
+    }
+    let (namespace, name) = (vmi.metadata.namespace.as_deref(), vmi.metadata.name.as_deref());
+    let told = format!(
+        "Migration target pod for VMI [{}/{}] is currently unschedulable: {message}",
+        namespace.unwrap_or_default(),
+        name.unwrap_or_default()
+    );
+    with_first(Action::Tell(Note::warning(UNSCHEDULABLE, told)), plan)
 }
 
 /// A target pod that does not run yet.

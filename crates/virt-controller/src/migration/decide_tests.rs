@@ -177,6 +177,18 @@ fn a_pod_that_starts_is_waited_for() {
 }
 
 #[test]
+fn a_pod_that_no_node_takes_is_told_of_while_it_is_waited_for() {
+    let mut pod = target(None, "Pending");
+    pod["status"]["conditions"] =
+        json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes fit"}]);
+    let plan = decide(&view(migration(Some("Scheduling")), guest(), vec![source(), pod]));
+    assert_eq!(phase(&plan), Some(Phase::Scheduling));
+    let [Action::Tell(note)] = plan.actions.as_slice() else { panic!("{plan:?}") };
+    assert_eq!(note.reason, "migrationTargetPodUnschedulable");
+    assert!(note.message.contains("[shop/web]") && note.message.contains("0/2 nodes fit"), "{}", note.message);
+}
+
+#[test]
 fn a_pod_that_takes_too_long_is_given_up_and_the_guest_is_untouched() {
     let late = |seconds: u64, node: Option<&str>, annotations: Value| {
         let mut move_ = migration(Some("Scheduling"));
