@@ -44,7 +44,12 @@ pub(super) fn drift(machine: &Machine, vmi: &VirtualMachineInstance) -> Drift {
     {
         old.uuid.clone_from(&new.uuid);
     }
-    let is_template_unchanged = comparable == *wanted;
+    // The guest's own labels and annotations stay as they were at its start, so it does not follow a template that changed there.
+    let metadata = |spec: &VirtualMachineSpec| {
+        let metadata = spec.template.metadata.clone().unwrap_or_default();
+        (metadata.labels.unwrap_or_default(), metadata.annotations.unwrap_or_default())
+    };
+    let is_template_unchanged = comparable == *wanted && metadata(&started) == metadata(&machine.vm.spec);
     if machine.updates_live() {
         comparable.node_selector.clone_from(&wanted.node_selector);
         comparable.affinity.clone_from(&wanted.affinity);

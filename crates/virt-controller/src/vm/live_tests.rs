@@ -78,6 +78,14 @@ fn a_change_outside_of_the_template_moves_the_generation_on() {
 }
 
 #[test]
+fn a_change_of_the_template_s_metadata_leaves_the_generation_of_the_guest() {
+    for (field, value) in [("labels", json!({"tier": "back"})), ("annotations", json!({"note": "new"}))] {
+        let machine = changed("/spec/template/metadata", json!({field: value}));
+        assert_eq!(drift_of(&machine), Drift::None, "{field}");
+    }
+}
+
+#[test]
 fn what_the_guest_was_started_from_may_be_unknown() {
     let mut machine = changed("/spec/template/spec/domain/cpu", json!({"sockets": 2}));
     machine.revisions.clear();
