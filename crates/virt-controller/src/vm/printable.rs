@@ -38,7 +38,11 @@ pub(super) fn status(machine: &Machine, facts: &Facts<'_>) -> PrintableStatus {
         (phase == Some(Phase::Running) && vmi.is_some_and(is_paused), PrintableStatus::Paused),
         (phase == Some(Phase::Running), PrintableStatus::Running),
         (fails_with(reasons::FAILED_PVC_NOT_FOUND), PrintableStatus::ErrorPvcNotFound),
-        (matches!(facts.filling, Filling::Failed { .. }), PrintableStatus::DataVolumeError),
+        // One that cannot be made at all has failed as well: a machine that waits for it is not just switched off.
+        (
+            matches!(facts.filling, Filling::Failed { .. } | Filling::Impossible { .. }),
+            PrintableStatus::DataVolumeError,
+        ),
         (
             vmi.is_some_and(|vmi| is_false(vmi, conditions::POD_SCHEDULED, reasons::UNSCHEDULABLE)),
             PrintableStatus::ErrorUnschedulable,

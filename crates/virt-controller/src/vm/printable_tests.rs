@@ -6,7 +6,7 @@ use super::super::fixtures::{guest, machine, vm};
 use super::*;
 
 /// Things that can be true of a machine at once, in the order in which they count.
-const FACTS: [(&str, PrintableStatus); 12] = [
+const FACTS: [(&str, PrintableStatus); 13] = [
     ("machine deleted", PrintableStatus::Terminating),
     ("guest deleted", PrintableStatus::Stopping),
     ("moving", PrintableStatus::Migrating),
@@ -14,6 +14,7 @@ const FACTS: [(&str, PrintableStatus); 12] = [
     ("running", PrintableStatus::Running),
     ("claim missing", PrintableStatus::ErrorPvcNotFound),
     ("import failed", PrintableStatus::DataVolumeError),
+    ("import impossible", PrintableStatus::DataVolumeError),
     ("unschedulable", PrintableStatus::ErrorUnschedulable),
     ("importing", PrintableStatus::Provisioning),
     ("claim unbound", PrintableStatus::WaitingForVolumeBinding),
@@ -54,6 +55,7 @@ fn word(facts: &[&str]) -> PrintableStatus {
     let message = String::new();
     let filling = match () {
         () if holds("import failed") => Filling::Failed { message },
+        () if holds("import impossible") => Filling::Impossible { message },
         () if holds("importing") => Filling::Awaited { message, look_again: None },
         () => Filling::Ready,
     };
