@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ferrovirt_libvirt::{Connection, Destroy, Domain, Reboot, Screenshot};
 use tokio::time::{sleep, timeout};
 
+use crate::agent;
 use crate::guest::Guest;
 use crate::life::Life;
 use crate::refusal::Refused;
@@ -90,12 +91,12 @@ pub async fn soft_reboot(guest: &Guest) -> Result<(), Refused> {
     Ok(libvirt.reboot(&domain, how).await?)
 }
 
-/// Freezes the guest's file systems; they thaw by themselves after `thaw_after`, if that is not zero.
+/// Freezes the guest's file systems; they thaw by themselves after `thaw_after`, if that is not zero. What is frozen stays so, until the
+/// time that was said first.
 pub async fn freeze(guest: &Arc<Guest>, thaw_after: Duration) -> Result<(), Refused> {
-    let (libvirt, domain) = with_agent(guest)?;
-    libvirt.freeze(&domain).await?;
+    let is_news = freeze_once(&with_agent(guest)?).await?;
     guest.agent(|agent| agent.frozen = true);
-    if !thaw_after.is_zero() {
+    if is_news && !thaw_after.is_zero() {
         let later = guest.clone();
         guest.run(THAW, async move {
             sleep(thaw_after).await;
@@ -105,6 +106,34 @@ pub async fn freeze(guest: &Arc<Guest>, thaw_after: Duration) -> Result<(), Refu
         });
     }
     Ok(())
+}
+
+/// What freezing needs of a guest.
+trait Freezer {
+    /// Its file systems are frozen, as its agent says now.
+    async fn is_frozen(&self) -> bool;
+    /// Freezes them. Agents refuse that of a frozen guest.
+    async fn freeze(&self) -> Result<(), Refused>;
+}
+
+impl Freezer for (Connection, Domain) {
+    async fn is_frozen(&self) -> bool {
+        agent::is_frozen(&self.0, &self.1).await == Some(true)
+    }
+
+    async fn freeze(&self) -> Result<(), Refused> {
+        self.0.freeze(&self.1).await?;
+        Ok(())
+    }
+}
+
+/// Freezes what is not frozen yet; whether that was news.
+async fn freeze_once(guest: &impl Freezer) -> Result<bool, Refused> {
+    if guest.is_frozen().await {
+        return Ok(false);
+    }
+    guest.freeze().await?;
+    Ok(true)
 }
 
 /// Thaws them.
@@ -144,5 +173,36 @@ pub async fn kill(guest: &Guest) -> Result<(), Refused> {
     match libvirt.destroy(&domain, Destroy::Forced).await {
         Err(error) if !error.is_invalid_operation() => Err(error.into()),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// A guest that refuses to be frozen twice, as its agent does.
+    #[derive(Default)]
+    struct Agent(AtomicBool);
+
+    impl Freezer for Agent {
+        async fn is_frozen(&self) -> bool {
+            self.0.load(Ordering::SeqCst)
+        }
+
+        async fn freeze(&self) -> Result<(), Refused> {
+            match self.0.swap(true, Ordering::SeqCst) {
+                true => Err(Refused::WrongState("frozen: the command is not allowed")),
+                false => Ok(()),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_frozen_guest_can_be_frozen_again() {
+        let guest = Agent::default();
+        assert!(freeze_once(&guest).await.unwrap());
+        assert!(!freeze_once(&guest).await.unwrap(), "it is frozen already, and its time to thaw stays");
     }
 }

@@ -77,6 +77,11 @@ pub fn connected(guest: &Arc<Guest>, is_connected: bool) {
     }
 }
 
+/// Whether the guest's file systems are frozen, as its agent says now; `None` where it does not say.
+pub async fn is_frozen(libvirt: &Connection, domain: &Domain) -> Option<bool> {
+    Agent { libvirt: libvirt.clone(), domain: domain.clone() }.is_frozen().await
+}
+
 async fn poll(guest: Arc<Guest>) {
     let mut turns = Turn::all(Instant::now());
     loop {
@@ -119,11 +124,15 @@ impl Agent {
                 }
             }
             Question::Frozen => {
-                if let Some(status) = self.answer::<String>("guest-fsfreeze-status").await {
-                    guest.agent(|agent| agent.frozen = status == "frozen");
+                if let Some(frozen) = self.is_frozen().await {
+                    guest.agent(|agent| agent.frozen = frozen);
                 }
             }
         }
+    }
+
+    async fn is_frozen(&self) -> Option<bool> {
+        Some(self.answer::<String>("guest-fsfreeze-status").await? == "frozen")
     }
 
     async fn system(&self, guest: &Guest) {
