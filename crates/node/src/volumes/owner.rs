@@ -4,11 +4,12 @@
 //! path is used twice. A file is looked at and changed through one descriptor, every descriptor is opened below the volume's, and links
 //! are changed themselves and never followed.
 
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::rc::Rc;
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, chmod, chownat, fstat, openat, openat2};
 use rustix::io::Errno;
@@ -31,19 +32,27 @@ pub(super) fn give_to_group(root: &Path, group: Option<u32>) -> io::Result<()> {
     if found.st_gid == group && found.st_mode & 0o2070 == 0o2070 {
         return Ok(());
     }
-    let mut left = vec![PathBuf::from(".")];
-    while let Some(directory) = left.pop() {
-        give_content(&root, &directory, group, &mut left)?;
+    let mut left = Vec::new();
+    give_content(&root, Path::new("."), group, &mut left)?;
+    while let Some(Left { parent, name }) = left.pop() {
+        give_content(&root, &parent.join(OsStr::from_bytes(name.to_bytes())), group, &mut left)?;
     }
     // The root is the mark that all is done.
     give(&root, group).map(drop)
 }
 
+/// A directory that has its turn later. There may be millions of them with long paths, so those of one parent share its path.
+struct Left {
+    parent: Rc<Path>,
+    name: CString,
+}
+
 /// Gives what is in a directory to the group, and notes the directories among it: they would not fit on the stack, nor into the table of
 /// descriptors, if they were nested as deep as a pod likes.
-fn give_content(root: &OwnedFd, directory: &Path, group: u32, left: &mut Vec<PathBuf>) -> io::Result<()> {
+fn give_content(root: &OwnedFd, directory: &Path, group: u32, left: &mut Vec<Left>) -> io::Result<()> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let Some(listed) = unless_gone(openat2(root, directory, LIST, Mode::empty(), resolve))? else { return Ok(()) };
+    let parent: Rc<Path> = Rc::from(directory);
     for entry in Dir::read_from(&listed)? {
         let entry = entry?;
         let name = entry.file_name();
@@ -53,7 +62,7 @@ fn give_content(root: &OwnedFd, directory: &Path, group: u32, left: &mut Vec<Pat
         // One name below an open directory: there is nothing to follow on the way.
         let Some(file) = unless_gone(openat(&listed, name, LOOK, Mode::empty()))? else { continue };
         if give(&file, group)? == FileType::Directory {
-            left.push(directory.join(OsStr::from_bytes(name.to_bytes())));
+            left.push(Left { parent: parent.clone(), name: name.to_owned() });
         }
     }
     Ok(())
