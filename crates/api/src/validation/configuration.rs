@@ -140,7 +140,7 @@ fn is_idle(spec: &Value, path: &str, effect: Effect) -> bool {
         Works => false,
         Nothing => !is_empty(value),
         NothingWhenThere => !value.is_null(),
-        HoldsAlready(holds) => !is_empty(value) && value.to_string() != holds,
+        HoldsAlready(holds) => !is_empty(value) && serde_json::from_str::<Value>(holds).ok().as_ref() != Some(value),
     }
 }
 

@@ -11,6 +11,8 @@ use crate::values::{MOST_MEMORY_OF_A_MACHINE, MOST_VCPUS_OF_A_MACHINE, Quantity}
 use crate::vmi::{Cpu, IoThreadsPolicy, Memory, ResourceRequirements};
 
 type GuestRule = Row<fn(&Guest<'_>) -> Problem>;
+/// A field, and what is said about it.
+type Advice = (&'static str, fn(&Guest<'_>) -> Problem);
 type AmountRule = Row<fn(&AmountOf<'_>) -> Problem>;
 
 const CPU: &str = "cpu";
@@ -140,8 +142,8 @@ const MEMORY_RULES: &[GuestRule] = &[
     }),
 ];
 
-/// What is let in although no machine has it: the field, and what is said about it.
-const BEYOND_MACHINES: &[(&str, fn(&Guest<'_>) -> Problem)] = &[
+/// What is let in although no machine has it.
+const BEYOND_MACHINES: &[Advice] = &[
     ("domain.memory.guest", |it| beyond_memory(it.guest_memory()?)),
     ("domain.memory.maxGuest", |it| beyond_memory(it.memory()?.max_guest.as_ref()?)),
     ("domain.cpu", |it| {
