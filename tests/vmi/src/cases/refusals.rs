@@ -37,8 +37,12 @@ pub(super) async fn machine_type(scene: Scene) -> Result<()> {
 }
 
 pub(super) async fn memory(scene: Scene) -> Result<()> {
-    let manifest = Manifest::kernel("guest").with("/spec/domain/memory/guest", json!("64Ti"));
-    refused(&scene, &manifest, "PodScheduled", "Unschedulable", &["memory"]).await
+    // No node has the one, and no processor can address the other.
+    for amount in ["64Ti", "1Ei"] {
+        let manifest = Manifest::kernel("guest").with("/spec/domain/memory/guest", json!(amount));
+        refused(&scene, &manifest, "PodScheduled", "Unschedulable", &["memory"]).await?;
+    }
+    Ok(())
 }
 
 /// The condition becomes False with one of the reasons (any, where there is none) and a message that has all the words; the deleted
