@@ -76,7 +76,7 @@ mod tests {
         tokio::task::yield_now().await;
         assert_eq!(left.strong_count(), 1 + MOST, "all of them wait");
         let more = welcomed.clone();
-        handshakes.begin("a friend", ready(io::Result::Ok(())), move |()| async move { drop(more.send(1)) });
+        handshakes.begin("a friend", ready(io::Result::Ok(())), move |()| async move { _ = more.send(1) });
         assert_eq!(heard.recv().await, Some(1));
         while left.strong_count() > MOST {
             tokio::task::yield_now().await;
