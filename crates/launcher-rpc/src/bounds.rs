@@ -86,7 +86,7 @@ fn bound_migration(report: &mut MigrationReport) {
     cut_some(doubt, WORDS);
     match stage {
         Stage::Source(SourceStage::Over(Outcome::Stayed(why))) | Stage::Target(TargetStage::Never(why)) => {
-            cut(why, WORDS)
+            cut(why, WORDS);
         }
         Stage::Source(_) | Stage::Target(_) => {}
     }

@@ -74,7 +74,7 @@ async fn until_it_runs<F: Future<Output = Kvm>>(mut known: Kvm, mut ask: impl Fn
             return;
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 async fn output(arguments: &[&str]) -> String {

@@ -55,7 +55,10 @@ fn read_tail(path: &Path) -> io::Result<String> {
     let mut tail = vec![0; usize::try_from(metadata.len().min(TAIL)).unwrap_or_default()];
     let count = file.read_at(&mut tail, metadata.len().saturating_sub(TAIL))?;
     tail.truncate(count);
-    Ok(String::from_utf8_lossy(&tail).into_owned())
+    let text = String::from_utf8_lossy(&tail);
+    // A tail begins in the middle of a line.
+    let begin = if metadata.len() > TAIL { text.find('\n').map_or(text.len(), |end| end + 1) } else { 0 };
+    Ok(text[begin..].to_owned())
 }
 
 /// The last lines of a log that QEMU wrote, without libvirt's own and without what is always there.
@@ -96,8 +99,8 @@ mod tests {
         let log = format!("{START}{said}\n2026-11-19 07:00:49.281+0000: shutting down, reason=crashed\n");
         assert_eq!(essence(&log), said);
         assert_eq!(essence(START), "");
-        // The beginning of a tail is in the middle of something.
-        assert_eq!(essence(&log[40..]), said);
+        // A tail may begin in the middle of the command.
+        assert_eq!(essence(&log[log.find("PATH").unwrap()..]), said);
         let many: String = (0..9).map(|i| format!("line {i}\n")).collect();
         assert_eq!(essence(&many), "line 5; line 6; line 7; line 8");
         let long = format!("{}é\u{7}", "x".repeat(2000));
@@ -116,6 +119,16 @@ mod tests {
             "QEMU ended with code 1, and wrote: out of memory"
         );
         assert_eq!(of_qemu(None, directory.path()).unwrap(), "QEMU wrote: out of memory");
+    }
+
+    #[test]
+    fn of_a_long_log_whole_lines_are_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.log");
+        std::fs::write(&path, format!("{}\nthe end\n", "x".repeat(5000))).unwrap();
+        assert_eq!(read_tail(&path).unwrap(), "the end\n");
+        std::fs::write(&path, "short\n").unwrap();
+        assert_eq!(read_tail(&path).unwrap(), "short\n");
     }
 
     #[test]
