@@ -39,6 +39,8 @@ pub mod labels {
     pub const NODE_NAME: &str = "kubevirt.io/nodeName";
     /// The node that a guest moves to.
     pub const MIGRATION_TARGET_NODE_NAME: &str = "kubevirt.io/migrationTargetNodeName";
+    /// On a guest: the node whose virt-handler has to say whether anything of the guest's vanished pods runs there still.
+    pub const ASKED_NODE: &str = "ferrovirt.io/asked-node";
     /// UID of the migration that a target pod was made for.
     pub const MIGRATION_JOB: &str = "kubevirt.io/migrationJobUID";
     /// Name of the migration that an object was made for.
@@ -125,6 +127,8 @@ pub mod annotations {
     pub const VM_GENERATION: &str = "kubevirt.io/vm-generation";
     /// On a guest that was made because somebody asked for a start: that request is served.
     pub const START_REQUEST: &str = "ferrovirt.io/start-request";
+    /// On a guest: uids of vanished pods, separated by commas, of which somebody says that nothing runs any more.
+    pub const VOUCHED_PODS: &str = "ferrovirt.io/vouched-pods";
     /// Newest API version that a controller has seen.
     pub const API_LATEST_OBSERVED: &str = "kubevirt.io/latest-observed-api-version";
     /// Stored API version that a controller has seen.
@@ -285,6 +289,8 @@ pub mod conditions {
     pub const AGENT_VERSION_NOT_SUPPORTED: &str = "AgentVersionNotSupported";
     /// Guest: keys and passwords are in place.
     pub const ACCESS_CREDENTIALS_SYNCHRONIZED: &str = "AccessCredentialsSynchronized";
+    /// Guest: a pod of it vanished, and nobody can say whether something of it runs.
+    pub const POD_UNACCOUNTED: &str = "PodUnaccounted";
     /// Guest: can move.
     pub const LIVE_MIGRATABLE: &str = "LiveMigratable";
     /// Guest: its volumes can move.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ferrovirt_api::names::{annotations, conditions, labels};
 use ferrovirt_kubernetes::Pod;
 use ferrovirt_kubernetes::json::{DecodeError, FromJson};
-use k8s_openapi::api::core::v1::{self, ContainerStatus, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{self, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{Metadata, Resource};
 use serde::{Deserialize, Deserializer};
@@ -42,13 +42,15 @@ impl LauncherPod {
     }
 }
 
-/// Whether a launcher pod's launcher runs no more: it is not started again. Containers that others have added may go on.
+/// Whether a launcher pod's launcher runs no more: it is not started again. Containers that others have added may go on. A phase alone
+/// says nothing of a launcher that its kubelet last saw running: a cluster calls the pods of a node failed that is gone from it.
 pub fn has_ended(status: &PodStatus) -> bool {
     let mut containers = status.container_statuses.iter().flatten();
-    let is_over = |container: &ContainerStatus| {
-        container.name == COMPUTE && container.state.as_ref().is_some_and(|state| state.terminated.is_some())
-    };
-    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) || containers.any(is_over)
+    let launcher = containers.find(|container| container.name == COMPUTE);
+    let state = launcher.and_then(|container| container.state.as_ref());
+    let is_over = state.is_some_and(|state| state.terminated.is_some());
+    let runs = state.is_some_and(|state| state.running.is_some());
+    is_over || (!runs && matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")))
 }
 
 impl From<v1::Pod> for LauncherPod {
@@ -141,6 +143,21 @@ mod tests {
         // Each guest has one: what is held must stay a fraction of a whole pod and its containers.
         let whole = size_of::<v1::Pod>() + size_of::<v1::Container>();
         assert!(size_of::<LauncherPod>() * 4 < whole, "{} of {whole}", size_of::<LauncherPod>());
+    }
+
+    #[test]
+    fn a_launcher_has_ended_when_its_kubelet_says_so() {
+        let ended = |phase: &str, state: Value| {
+            let launcher =
+                json!({"name": COMPUTE, "image": "", "imageID": "", "ready": true, "restartCount": 0, "state": state});
+            has_ended(&serde_json::from_value(json!({"phase": phase, "containerStatuses": [launcher]})).unwrap())
+        };
+        assert!(ended("Running", json!({"terminated": {"exitCode": 1}})), "others go on");
+        assert!(ended("Failed", json!({"terminated": {"exitCode": 1}})));
+        assert!(ended("Failed", json!({"waiting": {}})), "it was never started");
+        assert!(!ended("Running", json!({"running": {}})));
+        assert!(!ended("Failed", json!({"running": {}})), "the word of a cluster that has lost the node");
+        assert!(has_ended(&serde_json::from_value(json!({"phase": "Failed", "reason": "Evicted"})).unwrap()));
     }
 
     #[test]

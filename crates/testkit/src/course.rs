@@ -90,6 +90,10 @@ pub enum MoveDeed {
     KillSource(usize),
     /// The launcher that gets the guest is killed.
     KillTarget(usize),
+    /// Somebody deletes the pod of the guest by force.
+    LosePod(usize),
+    /// Somebody deletes the pod that the guest moves to by force.
+    LoseTarget(usize),
     /// A node's handler and kubelet stop.
     NodeDies(usize, NodeFate),
 }
@@ -101,6 +105,8 @@ pub enum NodeFate {
     ComesBack(Duration),
     /// Somebody makes sure that nothing runs on it any more, and says so.
     Fenced(Duration),
+    /// Its object is deleted, and with it those of its pods, while its guests go on. Later somebody switches it off, and vouches for the pods.
+    Gone(Duration),
 }
 
 /// One run.
@@ -220,7 +226,8 @@ impl Course {
         // A machine starts its deleted guest again, and that is no matter of moves.
         let deeds = deeds.into_iter().filter(|deed| !matches!(deed, MoveDeed::Delete(_)));
         let away = Duration::from_millis(dice.random_range(1_000..20_000));
-        let death = MoveDeed::NodeDies(dice.random_range(0..nodes), NodeFate::Fenced(away));
+        let fate = if dice.random_bool(0.5) { NodeFate::Fenced(away) } else { NodeFate::Gone(away) };
+        let death = MoveDeed::NodeDies(dice.random_range(0..nodes), fate);
         let deeds = std::iter::once(MoveDeed::Move(0)).chain(deeds).chain([death]);
         let moves = deeds.map(|deed| (Duration::from_millis(dice.random_range(0..4_000)), deed)).collect();
         let chaos = Duration::from_millis(dice.random_range(2_000..15_000));
@@ -278,7 +285,7 @@ fn move_deed(dice: &mut StdRng, guests: usize) -> MoveDeed {
     let guest = dice.random_range(0..guests);
     let mut seconds = |range: std::ops::Range<u64>| Duration::from_millis(dice.random_range(range));
     let (cut, away) = (seconds(500..10_000), seconds(1_000..20_000));
-    match dice.random_range(0..24) {
+    match dice.random_range(0..28) {
         0..9 => MoveDeed::Move(guest),
         9..12 => MoveDeed::Cancel(guest),
         12..14 => MoveDeed::Evacuate(guest),
@@ -287,6 +294,8 @@ fn move_deed(dice: &mut StdRng, guests: usize) -> MoveDeed {
         17..19 => MoveDeed::Stumble,
         19 => MoveDeed::KillSource(guest),
         20 => MoveDeed::KillTarget(guest),
+        24..26 => MoveDeed::LosePod(guest),
+        26..28 => MoveDeed::LoseTarget(guest),
         _ => MoveDeed::NodeDies(dice.random_range(0..2), NodeFate::ComesBack(away)),
     }
 }

@@ -28,6 +28,7 @@ pub(crate) async fn run(world: Arc<World>, node: usize, client: Client, life: Li
             // What fails is tried again with the next look.
             let _ = step(&world, node, &pods, pod).await;
         }
+        end_orphans(&world, node, &life).await;
         tokio::select! {
             biased;
             () = world.server.store.wait_for(seen + 1) => {}
@@ -63,6 +64,18 @@ async fn step(world: &Arc<World>, node: usize, pods: &Api<Pod>, pod: &Value) -> 
         process.ask_to_end(world, Duration::from_secs(grace), "the kubelet");
     }
     if phase == "Pending" { tell(pods, name, &running()).await } else { Ok(()) }
+}
+
+/// What runs without a pod's object is ended, some time after the object has gone.
+async fn end_orphans(world: &Arc<World>, node: usize, life: &Life) {
+    for process in world.machine.living().into_iter().filter(|process| process.node == node) {
+        let pods = world.pods();
+        if pods.iter().all(|pod| pod["metadata"]["uid"] != *process.pod_uid) && !process.was_asked_to_end() {
+            world.pause(0..5_000).await;
+            life.or_never().await;
+            process.ask_to_end(world, Duration::from_millis(world.roll(0..30_000)), "the kubelet");
+        }
+    }
 }
 
 async fn tell(pods: &Api<Pod>, name: &str, status: &Value) -> Result<(), kube::Error> {

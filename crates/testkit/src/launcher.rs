@@ -38,6 +38,15 @@ impl Launchers for NodeLaunchers {
             Ok(Arc::new(connected) as Arc<dyn Launcher>)
         })
     }
+
+    fn remains<'a>(&'a self, pod_uid: &'a str) -> BoxFuture<'a, std::io::Result<bool>> {
+        Box::pin(async move {
+            self.world.pause(1..10).await;
+            self.life.or_never().await;
+            let process = self.world.machine.process(pod_uid);
+            Ok(process.is_some_and(|process| process.node == self.node && process.ended().is_none()))
+        })
+    }
 }
 
 struct Connected {

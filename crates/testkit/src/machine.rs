@@ -264,7 +264,8 @@ impl Process {
 
     /// Somebody wants the guest to end: it must have been asked for.
     fn check_intent(&self, world: &World, who: &str) {
-        if self.is_live() && !world.is_end_intended(&self.guest, &self.guest_uid) {
+        let is_meant = world.is_end_intended(&self.guest, &self.guest_uid) || world.is_forced(&self.pod_uid);
+        if self.is_live() && !is_meant {
             world.broken(|| format!("{who} ends the healthy guest {} without a recorded intent", self.guest));
         }
     }

@@ -15,6 +15,7 @@ use ferrovirt_launcher_rpc::migration::Stage;
 use http::Request;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::component::{Component, Name};
@@ -79,6 +80,8 @@ impl<'a> Mover<'a> {
             MoveDeed::Stumble => self.world.network.stumble(),
             MoveDeed::KillSource(guest) => self.kill_launcher(self.name(guest), false),
             MoveDeed::KillTarget(guest) => self.kill_launcher(self.name(guest), true),
+            MoveDeed::LosePod(guest) => self.lose_pod(self.name(guest), false).await?,
+            MoveDeed::LoseTarget(guest) => self.lose_pod(self.name(guest), true).await?,
             MoveDeed::NodeDies(node, fate) => self.node_dies(node, fate).await?,
         }
         Ok(())
@@ -146,6 +149,18 @@ impl<'a> Mover<'a> {
         }
     }
 
+    /// The pod in which the guest is, or to which it moves, loses its object.
+    async fn lose_pod(&self, guest: &str, target: bool) -> ApiResult<()> {
+        let Some(vmi) = self.world.guest_named(guest) else { return Ok(()) };
+        let (uid, node) = (&vmi["metadata"]["uid"], &vmi["status"]["nodeName"]);
+        let pods = self.world.pods();
+        let its = pods.iter().filter(|pod| pod["metadata"]["ownerReferences"][0]["uid"] == *uid && node.is_string());
+        for pod in its.filter(|pod| (pod["spec"]["nodeName"] != *node) == target) {
+            self.world.lose(pod).await?;
+        }
+        Ok(())
+    }
+
     /// Nobody answers from the node any more; its guests may run on.
     async fn node_dies(&self, node: usize, fate: NodeFate) -> ApiResult<()> {
         let on_node = [Name::Handler(node), Name::Kubelet(node)];
@@ -173,6 +188,16 @@ impl<'a> Mover<'a> {
                 let nodes = self.world.server.internal("", "v1", "nodes", "simulation")?;
                 let place = Place::new("", &node_name(node));
                 nodes.change(&place, "", |node| node["spec"]["taints"] = taint.clone()).await.map(drop)
+            }
+            NodeFate::Gone(after) => {
+                self.world.node_is_lost(&node_name(node));
+                self.world.note(|| format!("{} is deleted", node_name(node)));
+                let nodes = self.world.server.internal("", "v1", "nodes", "simulation")?;
+                nodes.delete(&Place::new("", &node_name(node)), &DeleteOptions::default()).await?;
+                // It goes on until the end of the run.
+                tokio::spawn(tidy_up(self.world.clone(), node, Instant::now() + after));
+                tokio::time::sleep(after).await;
+                Ok(())
             }
         }
     }
@@ -247,6 +272,52 @@ impl<'a> Mover<'a> {
     }
 }
 
+/// A cluster forgets the pods of a node that is gone from it. When the node was switched off, somebody vouches for what ran there.
+async fn tidy_up(world: Arc<World>, node: usize, off: Instant) {
+    let name = node_name(node);
+    loop {
+        world.pause(200..3_000).await;
+        for pod in world.pods().iter().filter(|pod| pod["spec"]["nodeName"] == *name) {
+            let _ = forget(&world, pod).await;
+        }
+        if Instant::now() < off {
+            continue;
+        }
+        for process in world.machine.living().into_iter().filter(|process| process.node == node) {
+            world.may_be_lost(&process.guest);
+            process.die(&world);
+        }
+        for vmi in world.guests() {
+            let _ = vouch(&world, &vmi, &name).await;
+        }
+    }
+}
+
+/// As the collector of pods does it: they have failed, whatever their launchers do.
+async fn forget(world: &World, pod: &Value) -> ApiResult<()> {
+    let pods = world.server.internal("", "v1", "pods", "simulation")?;
+    let place = Place::new(NAMESPACE, pod["metadata"]["name"].as_str().unwrap_or_default());
+    pods.change(&place, "status", |pod| pod["status"]["phase"] = "Failed".into()).await?;
+    world.lose(pod).await
+}
+
+/// As `virtctl vouch` does it.
+async fn vouch(world: &World, vmi: &Value, node: &str) -> ApiResult<()> {
+    const VOUCHED: &str = "ferrovirt.io/vouched-pods";
+    let conditions = vmi["status"]["conditions"].as_array();
+    let waits = conditions.into_iter().flatten().any(|it| it["type"] == "PodUnaccounted" && it["status"] == "True");
+    let ledger = vmi["status"]["activePods"].as_object().into_iter().flatten();
+    let uids: Vec<&str> = ledger.filter(|(_, on)| **on == *node).map(|(uid, _)| uid.as_str()).collect();
+    let wanted = uids.join(",");
+    if !waits || wanted.is_empty() || vmi["metadata"]["annotations"][VOUCHED] == *wanted {
+        return Ok(());
+    }
+    world.note(|| format!("somebody vouches for pods of {} on {node}", vmi["metadata"]["name"]));
+    let guests = world.server.internal("kubevirt.io", "v1", "virtualmachineinstances", "simulation")?;
+    let place = Place::new(NAMESPACE, vmi["metadata"]["name"].as_str().unwrap_or_default());
+    guests.change(&place, "", |vmi| vmi["metadata"]["annotations"][VOUCHED] = wanted.clone().into()).await.map(drop)
+}
+
 /// Whether a move is over.
 pub(crate) fn is_final(migration: &Value) -> bool {
     matches!(migration["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
@@ -255,7 +326,9 @@ pub(crate) fn is_final(migration: &Value) -> bool {
 /// What a course of moves may take longer for than others: a node that is waited for.
 pub(crate) fn longest_wait(course: &Course) -> Duration {
     let waits = course.moves.iter().map(|(delay, deed)| match deed {
-        MoveDeed::NodeDies(_, NodeFate::ComesBack(after) | NodeFate::Fenced(after)) => *delay + *after,
+        MoveDeed::NodeDies(_, NodeFate::ComesBack(after) | NodeFate::Fenced(after) | NodeFate::Gone(after)) => {
+            *delay + *after
+        }
         MoveDeed::Cut(Some(time)) => *delay + *time,
         _ => *delay,
     });

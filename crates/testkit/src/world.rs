@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ferrovirt_apiserver::http::options::DeleteOptions;
+use ferrovirt_apiserver::internal::Place;
 use ferrovirt_apiserver::server::Server;
 use ferrovirt_apiserver::status::ApiResult;
 use ferrovirt_apiserver::store::Revision;
@@ -50,6 +52,8 @@ pub struct World {
     own_ends: Mutex<BTreeMap<String, bool>>,
     /// Guests whose launcher was killed, or whose node: they may have been lost with it.
     lost: Mutex<BTreeSet<String>>,
+    /// Pods that were deleted by force, by uid: nobody needs to have asked for the end of what is in them.
+    forced: Mutex<BTreeSet<String>>,
     /// Nodes that are dead and will be fenced.
     lost_nodes: Mutex<BTreeSet<String>>,
     /// Moves that held a slot at the same time.
@@ -76,6 +80,7 @@ impl World {
             known: Mutex::default(),
             own_ends: Mutex::default(),
             lost: Mutex::default(),
+            forced: Mutex::default(),
             lost_nodes: Mutex::default(),
             most_moves: AtomicUsize::new(0),
             start: Instant::now(),
@@ -254,6 +259,26 @@ impl World {
     pub(crate) fn may_be_lost(&self, guest: &str) {
         self.ledger.ended_by_itself(guest, true);
         self.lost.lock().insert(guest.to_owned());
+    }
+
+    /// A pod's object is deleted by force, and nobody on its node is told. What becomes of its guest is for nobody to promise.
+    pub(crate) async fn lose(&self, pod: &Value) -> ApiResult<()> {
+        let text = |field: &str| pod.pointer(field).and_then(Value::as_str).unwrap_or_default();
+        self.note(|| format!("pod {} is deleted by force", text("/metadata/name")));
+        self.forced.lock().insert(text("/metadata/uid").to_owned());
+        self.may_be_lost(text("/metadata/ownerReferences/0/name"));
+        let options = DeleteOptions {
+            grace_period: Some(0),
+            uid: Some(text("/metadata/uid").to_owned()),
+            ..DeleteOptions::default()
+        };
+        let pods = self.server.internal("", "v1", "pods", "simulation")?;
+        pods.delete(&Place::new(NAMESPACE, text("/metadata/name")), &options).await.map(drop)
+    }
+
+    /// Whether a pod was deleted by force.
+    pub(crate) fn is_forced(&self, pod_uid: &str) -> bool {
+        self.forced.lock().contains(pod_uid)
     }
 
     /// A node has died for good: what it was given to start and has not started can be started elsewhere.

@@ -36,11 +36,13 @@ fn a_guest_moves_with_few_writes_of_ours() {
 /// Courses in which one thing happens after the other, and nothing else is wrong.
 fn courses() -> Vec<Course> {
     use MoveDeed::{
-        Cancel, Crashes, Cut, Delete, Evacuate, KillSource, KillTarget, Move, NodeDies, PowersOff, Stumble,
+        Cancel, Crashes, Cut, Delete, Evacuate, KillSource, KillTarget, LosePod, LoseTarget, Move, NodeDies, PowersOff,
+        Stumble,
     };
     let second = Duration::from_secs(1);
     let back = NodeFate::ComesBack(20 * second);
     let fenced = NodeFate::Fenced(20 * second);
+    let gone = NodeFate::Gone(20 * second);
     [
         vec![Move(0)],
         vec![Move(0), Cancel(0)],
@@ -59,6 +61,12 @@ fn courses() -> Vec<Course> {
         vec![Move(0), NodeDies(0, fenced)],
         vec![Move(0), NodeDies(1, fenced)],
         vec![NodeDies(0, fenced)],
+        vec![LosePod(0)],
+        vec![Move(0), LosePod(0)],
+        vec![Move(0), LoseTarget(0)],
+        vec![NodeDies(0, gone)],
+        vec![Move(0), NodeDies(0, gone)],
+        vec![Move(0), NodeDies(1, gone)],
     ]
     .iter()
     .map(|moves| Course::of_moves(moves))
@@ -77,17 +85,21 @@ fn a_crowd_moves_five_at_a_time() {
     assert_eq!(outcome.most_moves, 5, "{}", outcome.record);
 }
 
-/// What ran on a node that is fenced runs again on one of the others, also when the guest was moving from there or to there.
+/// What ran on a node that is fenced, or gone and vouched for, runs again on one of the others, also when the guest was moving from there
+/// or to there. So does what ran in a pod that somebody deleted by force, once nothing of it is left.
 #[test]
-fn machines_start_again_when_their_node_is_fenced() {
+fn machines_start_again_when_nothing_of_them_runs_any_more() {
     let fenced = |node| MoveDeed::NodeDies(node, NodeFate::Fenced(Duration::from_secs(20)));
+    let gone = |node| MoveDeed::NodeDies(node, NodeFate::Gone(Duration::from_secs(20)));
     let of = |moves: &[MoveDeed]| Course {
         nodes: 3,
         guests: Vec::new(),
         machines: vec![MachineCourse::quiet(RunStrategy::Always)],
         ..Course::of_moves(moves)
     };
-    let courses = (0..3).flat_map(|node| [of(&[fenced(node)]), of(&[MoveDeed::Move(0), fenced(node)])]);
+    let deaths = (0..3).flat_map(|node| [fenced(node), gone(node)]);
+    let losses = [MoveDeed::LosePod(0), MoveDeed::LoseTarget(0)];
+    let courses = deaths.chain(losses).flat_map(|deed| [of(&[deed]), of(&[MoveDeed::Move(0), deed])]);
     play_all(&courses.collect::<Vec<_>>());
 }
 

@@ -22,6 +22,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client};
 use tokio::sync::watch;
 
+use crate::ended::Ended;
 use crate::image_volumes::{Asked, ImageVolumes, NO_IMAGE_VOLUMES, lacks_image_volumes};
 use crate::launcher::Cluster;
 
@@ -72,6 +73,8 @@ pub struct Caches {
     pub pods_by_owner: Index<LauncherPod, String>,
     /// Target pods by the uid of their move.
     pub pods_by_migration: Index<LauncherPod, String>,
+    /// Launcher pods that were seen to end.
+    pub ended: Ended,
     /// Claims.
     pub claims: Cache<PersistentVolumeClaim>,
     /// Nodes: their labels, taints, heartbeat, whether they are ready, whether they have KVM, and the versions of what runs pods there.
@@ -115,6 +118,9 @@ impl Caches {
         let mut nodes = Cache::<Node>::builder();
         let nodes_by_trait = nodes.index(traits);
         nodes.trim(trim_node);
+        let (vmis, pods) = (vmis.build(), pods.build());
+        // Before anybody else listens to the same caches.
+        let ended = Ended::of_caches(&pods, &vmis);
         Self {
             vms: vms.build(),
             vms_by_claim,
@@ -122,7 +128,7 @@ impl Caches {
             revisions_by_owner,
             data_volumes: Cache::builder().build(),
             data_volume_definitions: definitions.build(),
-            vmis: vmis.build(),
+            vmis,
             vmis_by_claim,
             vmis_by_node,
             migrations: migrations.build(),
@@ -131,7 +137,8 @@ impl Caches {
             policies: Cache::builder().build(),
             budgets: Cache::builder().build(),
             namespaces: namespaces.build(),
-            pods: pods.build(),
+            pods,
+            ended,
             pods_by_owner,
             pods_by_migration,
             claims: Cache::builder().build(),

@@ -16,6 +16,7 @@
 pub mod caches;
 mod conditions;
 pub mod disruption;
+pub mod ended;
 pub mod evacuation;
 pub mod image_volumes;
 pub mod launcher;

@@ -6,6 +6,7 @@
 //! | [`launcher`] | launchers: the trait, the client, the followers that keep the last report of each |
 //! | [`wiring`] | the guest's network inside its pod |
 //! | `migration/` | guests that move from and to this node |
+//! | `remains.rs`, `traces.rs` | whether something runs here of pods whose objects vanished |
 //! | [`peers`] | connections with other nodes, which carry guests that move |
 //! | [`certificate`] | the node's certificate: asked for, kept, renewed |
 //! | [`health`] | whether it lives and is ready, for the kubelet |
@@ -38,7 +39,9 @@ pub mod peers;
 pub mod probe;
 pub mod process;
 mod processors;
+mod remains;
 mod server;
+mod traces;
 pub mod vmi;
 mod volumes;
 pub mod wiring;
@@ -65,6 +68,7 @@ use self::migration::departed::Departed;
 use self::migration::proxy::{self, Carriers};
 use self::migration::target::Arriving;
 use self::peers::Peers;
+use self::remains::Remains;
 pub use self::server::Door;
 use self::vmi::{Guests, Turns, World};
 use self::wiring::Wiring;
@@ -137,11 +141,16 @@ async fn work(mut watches: Watches, guests: Guests, queues: Queues, stop: Cancel
         synced.await;
         let arriving = Runner::new(Arriving(guests.clone()), queues.arriving).workers(AT_ONCE);
         let departed = Runner::new(Departed(guests.clone()), queues.departed);
+        let asked = Runner::new(Remains(guests.clone()), queues.asked);
         // Callers are judged by what the caches say.
         let calls = proxy::serve(guests.clone());
         let guests = Runner::new(guests, queues.guests).workers(AT_ONCE);
-        let work =
-            futures::future::join3(guests.run(stop.clone()), arriving.run(stop.clone()), departed.run(stop.clone()));
+        let work = futures::future::join4(
+            guests.run(stop.clone()),
+            arriving.run(stop.clone()),
+            departed.run(stop.clone()),
+            asked.run(stop.clone()),
+        );
         let calls = async {
             calls.await;
             std::future::pending::<()>().await;
@@ -166,10 +175,12 @@ struct Queues {
     guests: Queue<ObjectKey>,
     arriving: Queue<ObjectKey>,
     departed: Queue<ObjectKey>,
+    asked: Queue<ObjectKey>,
 }
 
 impl Queues {
-    fn all(&self) -> [Queue<ObjectKey>; 3] {
+    /// Those that pods and launchers wake.
+    fn of_pods(&self) -> [Queue<ObjectKey>; 3] {
         [self.guests.clone(), self.arriving.clone(), self.departed.clone()]
     }
 }
@@ -201,10 +212,12 @@ fn wire(
     vmis.feed(&queues.guests, ObjectKey::of);
     vmis.feed(&queues.departed, ObjectKey::of);
     arriving.feed(&queues.arriving, ObjectKey::of);
-    for queue in queues.all() {
+    let asked = Cache::<VirtualMachineInstance>::builder().build();
+    asked.feed(&queues.asked, ObjectKey::of);
+    for queue in queues.of_pods() {
         pods.feed(&queue, guest_of);
     }
-    let (pods_of_listener, queues_of_listener) = (pods.clone(), queues.all());
+    let (pods_of_listener, queues_of_listener) = (pods.clone(), queues.of_pods());
     let followers = Followers::new(launchers, config.directory.join("capabilities.tar"), move |pod_uid| {
         let keys = pods_of_listener.by(&pods_by_uid, pod_uid).into_iter().filter_map(|pod| guest_of(&pod));
         for key in keys {
@@ -220,6 +233,8 @@ fn wire(
     watches.add(Api::all(client.clone()), watcher::Config::default().labels(&mine), &vmis)?;
     let to_me = format!("{}={}", labels::MIGRATION_TARGET_NODE_NAME, config.node);
     watches.add(Api::all(client.clone()), watcher::Config::default().labels(&to_me), &arriving)?;
+    let of_me = format!("{}={}", labels::ASKED_NODE, config.node);
+    watches.add(Api::all(client.clone()), watcher::Config::default().labels(&of_me), &asked)?;
     let here = watcher::Config::default()
         .labels("kubevirt.io=virt-launcher")
         .fields(&format!("spec.nodeName={}", config.node));
@@ -238,6 +253,7 @@ fn wire(
         arrivals_written: Expectations::new(&arriving, DEFAULT_TIMEOUT),
         arriving,
         arriving_by_move,
+        asked,
         carriers: Carriers::new(peers.clone()),
         progressed: Mutex::new(HashMap::new()),
         followers,
@@ -258,10 +274,13 @@ fn follow_pods(client: &Client, pods: &Cache<Pod>, followers: &Arc<Followers>) {
         if let Some(old) = change.old.as_ref().filter(|old| Some(uid(old)) != new) {
             end(&client, old, followers.forget(&uid(old)));
         }
-        let phase = change.new.as_ref().and_then(|pod| pod.status.as_ref()?.phase.as_deref());
-        match (new, phase) {
+        let status = change.new.as_ref().and_then(|pod| pod.status.as_ref());
+        let is_over = status.is_some_and(|status| {
+            matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) && ferrovirt_pods::has_ended(status)
+        });
+        match (new, status.and_then(|status| status.phase.as_deref())) {
             (Some(uid), Some("Running")) => followers.follow(&uid),
-            (Some(uid), Some("Succeeded" | "Failed")) => drop(followers.forget(&uid)),
+            (Some(uid), _) if is_over => drop(followers.forget(&uid)),
             _ => {}
         }
     });

@@ -3,7 +3,7 @@
 
 use ferrovirt_api::defaults::default_vmi;
 use ferrovirt_api::gates;
-use ferrovirt_api::names::labels;
+use ferrovirt_api::names::{annotations, labels};
 use ferrovirt_api::validation;
 use ferrovirt_api::vmi::VirtualMachineInstanceSpec;
 use ferrovirt_api::{VirtualMachineInstance, decode};
@@ -96,8 +96,12 @@ fn restrict_to_node(request: &Request<'_>, facts: &Facts<'_>) -> Result<(), Fail
 /// |---|---|
 /// | on the node | its status, labels and annotations, but for where it is and where it moves |
 /// | moves to the node | the record of the move; and once all that goes with it: the object's node, to its own |
+/// | had a pod on the node | that nothing of the pod runs there any more |
 /// | another's | nothing |
 fn may_write(node: &str, old: &Value, new: &Value) -> Result<(), &'static str> {
+    if answers_for_its_pods(node, old, new)? {
+        return Ok(());
+    }
     let (was, is) = (&old["status"], &new["status"]);
     let moves_here = was["migrationState"]["targetNode"] == *node;
     if was["nodeName"] != *node && !moves_here {
@@ -124,17 +128,49 @@ fn may_write(node: &str, old: &Value, new: &Value) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// Whether a write says of pods that were on the node that nothing of them runs there, and nothing else. Nobody else can say that, and
+/// a handler must not vouch for others, in whatever way.
+fn answers_for_its_pods(node: &str, old: &Value, new: &Value) -> Result<bool, &'static str> {
+    let vouched = |object: &Value| object["metadata"]["annotations"][annotations::VOUCHED_PODS].clone();
+    if vouched(old) != vouched(new) {
+        return Err("may not vouch for pods: only people do");
+    }
+    let ledger = |object: &Value| object["status"]["activePods"].as_object().cloned().unwrap_or_default();
+    let (was, is) = (ledger(old), ledger(new));
+    let foreign = was.iter().filter(|(_, on)| **on != node);
+    if foreign.clone().any(|(uid, on)| is.get(uid) != Some(on)) || is.iter().any(|(uid, on)| was.get(uid) != Some(on)) {
+        return Err("may only say of pods on its node that nothing of them runs any more");
+    }
+    if was == is {
+        return Ok(false);
+    }
+    let mut rest = new.clone();
+    rest["status"]["activePods"] = Value::Object(was);
+    let held =
+        |object: &Value| (object["metadata"]["finalizers"].clone(), object["metadata"]["ownerReferences"].clone());
+    Ok(held(old) == held(&rest) && as_written(old) == as_written(&rest))
+}
+
 /// What the guest's owner wants. Pods of later moves are made from it, with whatever Secrets it names. As a type, since a value may be
 /// written in several ways.
 fn spec(object: &Value) -> Option<VirtualMachineInstanceSpec> {
     decode(&object["spec"]).ok()
 }
 
-/// What the target's handler leaves alone: everything that a writer can choose, but for the record of the move. As types, since a value
-/// may be written in several ways.
+/// What the target's handler leaves alone: everything that a writer can choose, but for the record of the move, and for pods that it may
+/// answer for.
 fn apart_from_the_move(object: &Value) -> Option<VirtualMachineInstance> {
+    let mut guest = as_written(object)?;
+    let status = guest.status.get_or_insert_default();
+    status.migration_state = None;
+    status.active_pods.clear();
+    Some(guest)
+}
+
+/// Everything that a writer can choose. As types, since a value may be written in several ways.
+fn as_written(object: &Value) -> Option<VirtualMachineInstance> {
     let mut guest: VirtualMachineInstance = decode(object).ok()?;
-    guest.status.get_or_insert_default().migration_state = None;
+    guest.status.get_or_insert_default();
     let (labels, annotations) = (guest.metadata.labels.take(), guest.metadata.annotations.take());
     guest.metadata = ObjectMeta {
         labels: Some(labels.unwrap_or_default()),
@@ -219,6 +255,35 @@ mod tests {
         for field in ["targetNode", "sourceNode", "migrationUid"] {
             assert!(!judged("node2", |vmi| vmi["status"]["migrationState"][field] = "node2x".into()), "{field}");
         }
+    }
+
+    #[test]
+    fn a_node_says_of_its_own_pods_that_nothing_of_them_runs_and_of_no_others() {
+        let of = |node: &str, change: &dyn Fn(&mut Value)| {
+            let mut old = guest();
+            old["metadata"]["annotations"] = json!({"ferrovirt.io/vouched-pods": "x"});
+            old["status"]["activePods"] = json!({"a": "node1", "b": "node2", "c": "node3"});
+            let mut new = old.clone();
+            change(&mut new);
+            may_write(node, &old, &new).is_ok()
+        };
+        let forget =
+            |vmi: &mut Value, pod: &str| drop(vmi["status"]["activePods"].as_object_mut().unwrap().remove(pod));
+        for (node, pod) in [("node1", "a"), ("node2", "b"), ("node3", "c")] {
+            assert!(of(node, &|vmi| forget(vmi, pod)), "{node}");
+            for other in ["a", "b", "c"].into_iter().filter(|other| *other != pod) {
+                assert!(!of(node, &|vmi| forget(vmi, other)), "{node} for {other}");
+            }
+            assert!(!of(node, &|vmi| vmi["status"]["activePods"]["d"] = node.into()));
+            assert!(!of(node, &|vmi| vmi["status"]["activePods"][pod] = "node4".into()));
+            assert!(!of(node, &|vmi| vmi["metadata"]["annotations"]["ferrovirt.io/vouched-pods"] = "x,c".into()));
+        }
+        let and_more = |vmi: &mut Value| {
+            forget(vmi, "c");
+            vmi["status"]["phase"] = "Failed".into();
+        };
+        assert!(!of("node3", &and_more), "its pods and nothing else");
+        assert!(!of("node4", &|_| {}));
     }
 
     #[test]

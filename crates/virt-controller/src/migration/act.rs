@@ -21,6 +21,7 @@ use super::{MigrationController, View, candidate};
 use crate::caches::guest_key;
 use crate::conditions::whole_seconds;
 use crate::patch::difference;
+use crate::vmi::confirm_fenced;
 
 /// All that the controller can do, besides writing the move's status.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +43,8 @@ pub enum Action {
     },
     /// Make sure that the guest's object does not speak of this move: what follows cannot be taken back.
     ConfirmNotHandedOff,
+    /// Make sure that the node is out of service.
+    ConfirmFenced(String),
     /// Make sure that there is no target pod.
     ConfirmNoTarget,
     /// Make sure that there is no guest that this move could be for.
@@ -65,6 +68,7 @@ impl Act<MigrationController> for Action {
             Self::Abort(_) => "ask for an abort",
             Self::FailMove { .. } => "record the failure",
             Self::ConfirmNotHandedOff => "confirm that the move was not handed off",
+            Self::ConfirmFenced(_) => "confirm that the node is out of service",
             Self::ConfirmNoTarget => "confirm that the target pod is gone",
             Self::ConfirmNoGuest => "confirm that the guest is gone",
             Self::DeleteMigration(_) => "delete migration",
@@ -107,6 +111,7 @@ impl Act<MigrationController> for Action {
                 let is_open = guest.is_some_and(|guest| candidate::is_open(&guest, uid));
                 refuse(is_open, "confirm that the move was not handed off", "it was")
             }
+            Self::ConfirmFenced(node) => confirm_fenced(&Api::all(controller.client.clone()), vec![node]).await,
             Self::ConfirmNoTarget => confirm_no_target(controller, key, &pods).await,
             Self::ConfirmNoGuest => {
                 let Some((migration, guest)) = fresh(controller, key).await? else { return Ok(()) };

@@ -18,6 +18,7 @@ use super::draft::Draft;
 use super::observe::record_of;
 use super::{Action, View, act, hand_off, turn};
 use crate::vmi::pod_state::{PodState, state_of};
+use crate::vmi::unaccounted::Account;
 
 type Decision = Plan<Action, Status>;
 
@@ -267,12 +268,19 @@ fn after_hand_off(view: &View, vmi: &Arc<VirtualMachineInstance>, state: &Migrat
         return fail(view, Some(state), "GuestEnded", &format!("the guest ended while it moved: {why}"));
     }
     let target = target_of(view).filter(|pod| Some(name_of(pod)) == state.target_pod.as_deref());
+    let node = state.target_node.as_deref().unwrap_or_default();
     if view.is_target_fenced {
-        let node = state.target_node.as_deref().unwrap_or_default();
         let reason = format!("node {node}, which the guest moved to, was taken out of service");
-        return Plan::nothing().then(Action::FailMove { vmi: vmi.clone(), reason });
+        let fenced = Action::ConfirmFenced(node.to_owned());
+        return Plan::nothing().then(fenced).then(Action::FailMove { vmi: vmi.clone(), reason });
     }
     if target.is_none() {
+        let ledger = status.map(|status| &status.active_pods);
+        let account = ledger.map(|ledger| Account::of(vmi, ledger, &view.pods, &view.known)).unwrap_or_default();
+        if account.is_missing_on(node) {
+            // The guest may run there: its object says so, and what it waits for.
+            return under_way(view, vmi, state);
+        }
         let reason = "the target pod was deleted, and did not say whether it had run the guest".to_owned();
         return Plan::nothing().then(Action::ConfirmNoTarget).then(Action::FailMove { vmi: vmi.clone(), reason });
     }

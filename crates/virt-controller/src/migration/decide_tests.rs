@@ -368,10 +368,19 @@ fn the_guests_end_is_the_moves_end() {
 fn only_a_target_that_nobody_can_speak_for_is_spoken_for() {
     let gone = view(migration(Some("Running")), handed_off(&json!({})), vec![source()]);
     assert_eq!(names(&decide(&gone)), ["confirm that the target pod is gone", "record the failure"]);
+    // Its object may have been deleted by force: the guest may run in it until somebody knows.
+    let mut guest = handed_off(&json!({"startTimestamp": "2026-01-01T11:59:59Z"}));
+    guest["status"]["activePods"] = json!({"source-uid": "n1", "target-uid": "n2"});
+    let mut vanished = view(migration(Some("Running")), guest, vec![source()]);
+    assert!(is_quiet(&vanished, &decide(&vanished)));
+    vanished.known.ended = ["target-uid".to_owned()].into();
+    assert_eq!(names(&decide(&vanished)), ["confirm that the target pod is gone", "record the failure"]);
     let mut fenced = under_way("Running", &json!({}));
     fenced.is_target_fenced = true;
     let plan = decide(&fenced);
-    let [Action::FailMove { reason, .. }] = plan.actions.as_slice() else { panic!("{plan:?}") };
+    let [Action::ConfirmFenced(_), Action::FailMove { reason, .. }] = plan.actions.as_slice() else {
+        panic!("{plan:?}")
+    };
     assert!(reason.contains("n2"), "{reason}");
     // One that ended is its handler's to speak for.
     let ended = view(

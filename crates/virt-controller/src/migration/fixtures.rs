@@ -99,6 +99,7 @@ pub(super) fn view(migration: Value, guest: Value, pods: Vec<Value>) -> View {
         migration: Arc::new(migration),
         vmi: serde_json::from_value::<Option<_>>(guest).unwrap().map(Arc::new),
         pods: pods.into_iter().map(|pod| Arc::new(serde_json::from_value(pod).unwrap())).collect(),
+        known: Default::default(),
         siblings: Vec::new(),
         queue: vec![entry],
         limits: Limits { per_cluster: 5, per_node: 2 },

@@ -9,6 +9,7 @@ use ferrovirt_pods::LauncherPod;
 
 use super::{View, policy};
 use crate::vmi::hand_over::active_pods;
+use crate::vmi::unaccounted::Account;
 
 /// What the guest's object gets to say.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,5 +71,10 @@ pub(super) fn record(
     let is_involved =
         |pod: &&Arc<LauncherPod>| pod.metadata.uid == source.metadata.uid || pod.metadata.uid == target.metadata.uid;
     let pods: Vec<_> = view.pods.iter().filter(is_involved).cloned().collect();
-    HandOff { vmi: vmi.clone(), state, active_pods: active_pods(&pods) }
+    // Pods of earlier moves stay in the ledger until they are accounted for.
+    let mut ledger = vmi.status.as_ref().map(|status| status.active_pods.clone()).unwrap_or_default();
+    let account = Account::of(vmi, &ledger, &view.pods, &view.known);
+    ledger.retain(|pod, _| !account.settled.contains(pod));
+    ledger.extend(active_pods(&pods));
+    HandOff { vmi: vmi.clone(), state, active_pods: ledger }
 }

@@ -21,8 +21,8 @@
 //! - **One move of a guest at a time**: of several the one that is furthest, then the oldest; the others fail and say so.
 //! - **Slots** ([`turn`]): one worker, which counts what caches show and what it has asked for itself, so that two decisions in a row
 //!   never see the same free slot.
-//! - After the hand-off this controller says `failed` only when nobody else can: the target's pod object is gone, or its node is
-//!   fenced. Then nobody knows whether the target ran the guest, and the record does not allow the source to go on.
+//! - After the hand-off this controller says `failed` only when nobody else can: the target's pod object is gone and
+//!   [nothing of it runs](crate::vmi), or its node is fenced. Then nobody knows whether the target ran the guest, and the record does not allow the source to go on.
 //! - A target pod is deleted only after a fresh look at the guest: it does not name the pod's node, and its record of this move is
 //!   over or never was. The source's pod is the [guest controller](crate::vmi)'s.
 //! - On the straight way there are six writes: the pod, the hand-off, and `Scheduling`, `PreparingTarget`, `Running`, `Succeeded`.

@@ -15,6 +15,7 @@ use super::{candidate, policy};
 use crate::caches::{Caches, guest_key, is_over};
 use crate::launcher::{Claims, Cluster};
 use crate::node::is_fenced;
+use crate::vmi::Known;
 
 /// One move and what surrounds it.
 #[derive(Clone, Debug)]
@@ -27,6 +28,8 @@ pub struct View {
     pub vmi: Option<Arc<VirtualMachineInstance>>,
     /// The guest's pods, by uid.
     pub pods: Vec<Arc<LauncherPod>>,
+    /// What is known of them besides.
+    pub known: Known,
     /// Other moves of the guest.
     pub siblings: Vec<Arc<VirtualMachineInstanceMigration>>,
     /// All unfinished moves of the cluster.
@@ -89,6 +92,7 @@ pub(super) fn observe(
     Some(View {
         status: migration.status.clone().unwrap_or_default(),
         pods,
+        known: vmi.as_ref().map(|vmi| Known::of(caches, vmi)).unwrap_or_default(),
         siblings: siblings(caches, &migration),
         queue: queue(caches, started, now),
         limits: limits(&cluster),

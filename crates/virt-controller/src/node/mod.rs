@@ -8,7 +8,8 @@
 //! | a guest's pod is gone | the [guest controller](crate::vmi) says so |
 //!
 //! **Silence is no evidence**: a guest on a node that does not answer may run, and write to its disks. Somebody has to vouch that it
-//! does not: whoever fences the node puts the taint on it, as for any workload of Kubernetes.
+//! does not: whoever fences the node puts the taint on it, as for any workload of Kubernetes. A pod whose object is gone is no better
+//! than silence: see [`vmi`](crate::vmi).
 
 mod act;
 pub mod decide;
@@ -29,7 +30,7 @@ use crate::ControllerConfig;
 use crate::caches::Caches;
 
 /// The taint by which somebody vouches that nothing runs on a node any more.
-const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+pub(crate) const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// On a node: the heartbeat after which it was silent so long that an event told about it.
 pub(crate) const SILENCE: &str = "kubevirt.io/silent-since";

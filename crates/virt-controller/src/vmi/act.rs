@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ferrovirt_api::names::{conditions, labels, reasons};
 use ferrovirt_api::{ToJson, VirtualMachineInstance};
-use ferrovirt_kubernetes::Pod;
+use ferrovirt_kubernetes::{Node, Pod};
 use ferrovirt_pods::LauncherPod;
 use ferrovirt_reconcile::controller::{Category, standard};
 use ferrovirt_reconcile::events::reference;
@@ -37,6 +37,8 @@ pub enum Action {
         /// The guest's uid.
         owner: String,
     },
+    /// Make sure that these nodes are out of service: what follows can not be taken back, and a cache may show yesterday's fence.
+    ConfirmFenced(Vec<String>),
     /// Tell people.
     Tell(Note),
 }
@@ -49,6 +51,7 @@ impl Act<VmiController> for Action {
             Self::DeleteSource(_) => "delete the pod that the guest has left",
             Self::OpenGate(_) => "open the pod's readiness gate",
             Self::ConfirmGone { .. } => "confirm that the pod is gone",
+            Self::ConfirmFenced(_) => "confirm that the node is out of service",
             Self::Tell(_) => "record event",
         }
     }
@@ -73,6 +76,7 @@ impl Act<VmiController> for Action {
                 }
                 Ok(())
             }
+            Self::ConfirmFenced(nodes) => confirm_fenced(&Api::all(controller.client.clone()), nodes).await,
             Self::Tell(note) => {
                 controller.tell(vmi, &note).await;
                 Ok(())
@@ -145,6 +149,18 @@ async fn confirm_gone(pods: &Api<LauncherPod>, pod: &str, owner: &str) -> Result
     }
 }
 
+/// The nodes, read afresh, are out of service.
+pub(crate) async fn confirm_fenced(api: &Api<Node>, nodes: Vec<String>) -> Result<(), Failure> {
+    for node in nodes {
+        let operation = format!("confirm that node {node} is out of service");
+        let found = api.get_opt(&node).await.map_err(|error| Failure::api(operation.clone(), error))?;
+        if !found.is_some_and(|found| crate::node::is_fenced(&found)) {
+            return Err(Failure::new(Category::Conflict, operation, "it is in service"));
+        }
+    }
+    Ok(())
+}
+
 /// Writes what changed in the record. The API server refuses it when somebody else has written since the guest was observed.
 pub(super) async fn write(controller: &VmiController, view: &View, record: &Record) -> Result<(), Failure> {
     let (Some(key), Some(namespace)) = (ObjectKey::of(&*view.vmi), view.vmi.metadata.namespace.as_deref()) else {
@@ -164,8 +180,10 @@ pub(super) fn changes(old: &Record, new: &Record) -> Result<Value, Failure> {
     if old.finalizers != new.finalizers {
         changes["metadata"]["finalizers"] = json!(new.finalizers);
     }
-    if old.node_label != new.node_label {
-        changes["metadata"]["labels"] = json!({ labels::NODE_NAME: new.node_label });
+    let labelled =
+        [(labels::NODE_NAME, &old.node_label, &new.node_label), (labels::ASKED_NODE, &old.asked_node, &new.asked_node)];
+    for (label, _, new) in labelled.into_iter().filter(|(_, old, new)| old != new) {
+        changes["metadata"]["labels"][label] = json!(new);
     }
     let render = |record: &Record| {
         let status = record.status.to_json();

@@ -14,6 +14,7 @@ use super::conditions::Draft;
 use super::hand_over;
 use super::moving::{self, LeftBehind};
 use super::pod_state::{self, PodState, state_of};
+use super::unaccounted::Account;
 use super::{Action, Record, View};
 
 type Decision = Plan<Action, Record>;
@@ -180,6 +181,7 @@ fn hand_over(view: &View, pod: &LauncherPod, node: &str) -> Decision {
     }
     let mut draft = Draft::of(view);
     draft.record = hand_over::to_node(view, pod, node);
+    settle(view, &mut draft);
     hold(&mut draft);
     Plan::nothing().report(draft.record)
 }
@@ -194,21 +196,74 @@ fn ended_early(view: &View, pod: &LauncherPod, why: &str) -> Decision {
     draft.set(conditions::READY, ConditionStatus::False, reasons::POD_TERMINATING, "the launcher pod has ended");
     draft.remove(conditions::POD_SCHEDULED);
     draft.remove(conditions::PROVISIONING);
-    draft.record.status.active_pods = hand_over::active_pods(&view.pods);
+    draft.record.status.active_pods.extend(hand_over::active_pods(&view.pods));
     report(view, draft, Some(Note::warning(reasons::FAILED_HAND_OVER, message)), conditions::SYNCHRONIZED)
 }
 
-/// There is nobody left to ask.
+/// Nobody is left to say how the guest ended, once it is certain that nothing of it runs.
 fn pod_vanished(view: &View, mut draft: Draft) -> Decision {
+    let account = settle(view, &mut draft);
+    if !account.missing.is_empty() {
+        return await_word(view, draft);
+    }
     let message = "the launcher pod vanished; somebody deleted it, or its node is gone";
     draft.enter(Phase::Failed);
     draft.set(conditions::READY, ConditionStatus::False, reasons::POD_NOT_EXISTS, message);
     draft.remove(conditions::POD_SCHEDULED);
     draft.remove(conditions::PROVISIONING);
     draft.record.status.reason = Some(reasons::POD_NOT_EXISTS.to_owned());
-    draft.record.status.active_pods.clear();
+    draft.record.status.active_pods.retain(|uid, _| !account.fenced.contains_key(uid));
     let note = Note::warning(reasons::POD_NOT_EXISTS, message);
-    confirm_gone(view).then(Action::Tell(note)).report(draft.record)
+    confirm_settled(view, &account).then(Action::Tell(note)).report(draft.record)
+}
+
+fn account(view: &View) -> Account {
+    Account::of(&view.vmi, &view.record.status.active_pods, &view.pods, &view.known)
+}
+
+/// Strikes out of the ledger what is certain to have ended; asks and says so where something is missing.
+fn settle(view: &View, draft: &mut Draft) -> Account {
+    let account = account(view);
+    draft.record.status.active_pods.retain(|uid, _| !account.settled.contains(uid));
+    tell_missing(view, draft, &account);
+    account
+}
+
+fn tell_missing(view: &View, draft: &mut Draft, account: &Account) {
+    draft.record.asked_node = account.asked().cloned();
+    if account.missing.is_empty() {
+        return draft.remove(conditions::POD_UNACCOUNTED);
+    }
+    let message = account.message(view.vmi.metadata.name.as_deref().unwrap_or_default());
+    draft.set(conditions::POD_UNACCOUNTED, ConditionStatus::True, reasons::POD_NOT_EXISTS, &message);
+}
+
+/// The pods are gone, and something of them may run: the guest's object stays as it is until somebody knows.
+fn await_word(view: &View, mut draft: Draft) -> Decision {
+    update_ready(view, &mut draft);
+    let plan = with_news_of_missing(view, &draft);
+    plan.report(draft.record)
+}
+
+/// That a pod is missing is told once, and not on the word of a cache.
+fn with_news_of_missing(view: &View, draft: &Draft) -> Decision {
+    let before = find_condition(&view.record.status.conditions, conditions::POD_UNACCOUNTED);
+    match draft.get(conditions::POD_UNACCOUNTED) {
+        Some(missing) if Some(said(missing)) != before.map(said) => {
+            let message = missing.message.clone().unwrap_or_default();
+            confirm_gone(view).then(Action::Tell(Note::warning(conditions::POD_UNACCOUNTED, message)))
+        }
+        _ => Plan::nothing(),
+    }
+}
+
+/// What cannot be taken back follows: pods that have no object in the cache have none, and fenced nodes are fenced.
+fn confirm_settled(view: &View, account: &Account) -> Decision {
+    let mut nodes: Vec<String> = account.fenced.values().cloned().collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let plan = confirm_gone(view);
+    if nodes.is_empty() { plan } else { plan.then(Action::ConfirmFenced(nodes)) }
 }
 
 fn confirm_gone(view: &View) -> Decision {
@@ -232,14 +287,18 @@ fn after_hand_over(view: &View) -> Decision {
     }
     update_ready(view, &mut draft);
     update_eviction(view, &mut draft);
-    let active = hand_over::active_pods(&moving::involved(&draft.record.status, &view.pods));
-    // A pod that left is no news worth a write: the guest's end will say so. After a move nothing else would.
+    let account = account(view);
+    tell_missing(view, &mut draft, &account);
     let known = &draft.record.status.active_pods;
+    let mut active = known.clone();
+    active.retain(|uid, _| !account.settled.contains(uid));
+    active.extend(hand_over::active_pods(&moving::involved(&draft.record.status, &view.pods)));
+    // A pod that has ended is no news worth a write: the guest's end will say so. After a move nothing else would.
     let has_moved = draft.record.status.migration_state.is_some() && !is_open;
     if active.keys().any(|uid| !known.contains_key(uid)) || (has_moved && active != *known) {
         draft.record.status.active_pods = active;
     }
-    let mut plan = Plan::nothing().report(draft.record);
+    let mut plan = with_news_of_missing(view, &draft).report(draft.record);
     if let Some(pod) = moving::arrived(&view.record.status, &view.pods) {
         plan = plan.then(Action::OpenGate(pod.clone()));
     }
@@ -330,8 +389,13 @@ fn current_pod(view: &View) -> Option<&Arc<LauncherPod>> {
 fn leave(view: &View) -> Decision {
     let mut draft = Draft::of(view);
     if view.pods.is_empty() {
-        return let_go(view, draft);
+        let account = settle(view, &mut draft);
+        return match account.missing.is_empty() {
+            true => let_go(view, draft, &account),
+            false => await_word(view, draft),
+        };
     }
+    tell_missing(view, &mut draft, &account(view));
     update_ready(view, &mut draft);
     let staying = view.pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
     let plan = staying.fold(Plan::nothing(), |plan, pod| {
@@ -342,8 +406,8 @@ fn leave(view: &View) -> Decision {
     plan.report(draft.record)
 }
 
-/// No pod is left: the guest has ended, and nothing holds its object any more.
-fn let_go(view: &View, mut draft: Draft) -> Decision {
+/// No pod is left, and nothing of one runs: the guest has ended, and nothing holds its object any more.
+fn let_go(view: &View, mut draft: Draft, account: &Account) -> Decision {
     let is_ours = |finalizer: &String| [finalizers::VMI, finalizers::VMI_OLD].contains(&finalizer.as_str());
     if !draft.record.finalizers.iter().any(is_ours) {
         return Plan::nothing();
@@ -355,7 +419,7 @@ fn let_go(view: &View, mut draft: Draft) -> Decision {
         let message = "the guest was deleted and its launcher pod is gone";
         draft.set(conditions::READY, ConditionStatus::False, reasons::POD_NOT_EXISTS, message);
     }
-    confirm_gone(view).report(draft.record)
+    confirm_settled(view, account).report(draft.record)
 }
 
 /// What the record says when an action failed.

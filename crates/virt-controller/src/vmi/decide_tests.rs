@@ -364,11 +364,14 @@ fn a_guest_that_its_node_owns_is_left_alone() {
 }
 
 #[test]
-fn a_vanished_pod_fails_an_owned_guest() {
+fn a_vanished_pod_fails_an_owned_guest_when_nothing_of_it_runs() {
     for phase in ["Scheduled", "Running"] {
-        let view = view(owned_guest(phase), vec![]);
+        let mut view = view(owned_guest(phase), vec![]);
+        view.record.asked_node = Some(NODE.to_owned());
+        view.known.ended = ["pod-uid".to_owned()].into();
         let plan = decide(&view);
         assert!(confirms_gone(&plan), "{phase}");
+        assert_eq!(written(&view, &plan).asked_node, None);
         let record = written(&view, &plan);
         assert_eq!(record.status.phase, Some(Phase::Failed));
         assert_eq!(record.status.reason.as_deref(), Some("PodNotExists"));
@@ -377,6 +380,50 @@ fn a_vanished_pod_fails_an_owned_guest() {
         assert_eq!(told(&plan), ["PodNotExists"]);
         assert_eq!(record.finalizers, view.record.finalizers, "it was not deleted");
     }
+}
+
+/// Its object may have been deleted by force, or with its node, and time tells nothing.
+#[test]
+fn a_pod_that_vanished_may_run_until_somebody_knows() {
+    for vmi in [owned_guest("Scheduled"), owned_guest("Running"), deleted(owned_guest("Running"))] {
+        let mut view = view(vmi, vec![]);
+        let plan = decide(&view);
+        assert!(confirms_gone(&plan), "not on the word of a cache: {plan:?}");
+        assert_eq!(told(&plan), ["PodUnaccounted"]);
+        let record = written(&view, &plan);
+        assert_eq!(record.asked_node.as_deref(), Some(NODE));
+        assert_eq!(record.status.phase, view.record.status.phase);
+        assert_eq!(record.finalizers, view.record.finalizers);
+        assert_eq!(record.status.active_pods, view.record.status.active_pods);
+        let (status, _, message) = said_of(&record.status, "PodUnaccounted");
+        assert_eq!(status, ConditionStatus::True);
+        assert!(message.contains("virtctl vouch web"), "{message}");
+        view.record = record;
+        view.now = now() + Duration::from_secs(1_000_000);
+        assert!(is_quiet(&view, &decide(&view)), "however long it takes");
+        // Its handler has looked.
+        let mut answered = view.clone();
+        answered.record.status.active_pods.clear();
+        let record = written(&answered, &decide(&answered));
+        assert_eq!((record.status.phase, record.asked_node), (Some(Phase::Failed), None));
+        assert_eq!(condition(&record.status, "PodUnaccounted"), None);
+        // Or its node is fenced, which is read afresh.
+        view.known.fenced = [NODE.to_owned()].into();
+        let plan = decide(&view);
+        assert!(plan.actions.contains(&Action::ConfirmFenced(vec![NODE.to_owned()])), "{plan:?}");
+        let record = written(&view, &plan);
+        assert_eq!(record.status.phase, Some(Phase::Failed));
+        assert!(record.status.active_pods.is_empty());
+    }
+}
+
+#[test]
+fn a_final_guest_is_held_too_until_its_pods_are_accounted_for() {
+    let mut view = view(deleted(owned_guest("Succeeded")), vec![]);
+    let record = written(&view, &decide(&view));
+    assert_eq!((record.finalizers.len(), record.asked_node.as_deref()), (1, Some(NODE)));
+    view.known.ended = ["pod-uid".to_owned()].into();
+    assert!(written(&view, &decide(&view)).finalizers.is_empty());
 }
 
 #[test]
@@ -464,18 +511,43 @@ fn a_source_that_vanished_in_a_move_is_no_end_of_the_guest() {
     let status = written(&open, &plan).status;
     assert_eq!(status.phase, Some(Phase::Running));
     assert!(status.migration_state.unwrap().abort_requested, "the target's handler has to say where the guest is");
-    assert!(plan.actions.is_empty());
+    assert_eq!(told(&plan), ["PodUnaccounted"], "and the source's what became of the pod");
+    assert_eq!(plan.status.unwrap().asked_node.as_deref(), Some(NODE));
     // The move has failed: nobody has the guest.
-    let failed = view(moving(&json!({"failed": true})), vec![target("node-2")]);
+    let mut failed = view(moving(&json!({"failed": true})), vec![target("node-2")]);
+    assert_eq!(
+        written(&failed, &decide(&failed)).status.phase,
+        Some(Phase::Running),
+        "something of the source may run"
+    );
+    failed.known.ended = ["pod-uid".to_owned()].into();
     let plan = decide(&failed);
     assert!(confirms_gone(&plan), "{plan:?}");
+    assert!(written(&failed, &plan).status.active_pods.contains_key("target-uid"), "it has not ended");
     assert_eq!(written(&failed, &plan).status.phase, Some(Phase::Failed));
     // Both pods are gone: there is nobody to wait for, and all names are asked for.
-    let nobody = view(moving(&json!({})), vec![]);
-    let plan = decide(&nobody);
+    let mut nobody = view(moving(&json!({})), vec![]);
     let names = vec![POD.to_owned(), "virt-launcher-web-target".to_owned()];
-    assert_eq!(plan.actions.first(), Some(&Action::ConfirmGone { pods: names, owner: UID.to_owned() }));
-    assert_eq!(written(&nobody, &plan).status.phase, Some(Phase::Failed));
+    let confirm = Action::ConfirmGone { pods: names, owner: UID.to_owned() };
+    for (ended, phase) in
+        [(vec![], Phase::Running), (vec!["pod-uid"], Phase::Running), (vec!["pod-uid", "target-uid"], Phase::Failed)]
+    {
+        nobody.known.ended = ended.into_iter().map(str::to_owned).collect();
+        let plan = decide(&nobody);
+        assert_eq!(plan.actions.first(), Some(&confirm));
+        assert_eq!(written(&nobody, &plan).status.phase, Some(phase));
+    }
+}
+
+/// With the pod of the guest gone, the target of a move that was not handed off may come to the same node.
+#[test]
+fn a_target_that_no_node_was_told_of_is_no_home() {
+    let mut view = view(owned_guest("Running"), vec![target(NODE)]);
+    let record = written(&view, &decide(&view));
+    assert_eq!(record.asked_node.as_deref(), Some(NODE));
+    assert_eq!(record.status.active_pods, view.record.status.active_pods, "and it is not recorded");
+    view.record.status.active_pods.clear();
+    assert_eq!(written(&view, &decide(&view)).status.phase, Some(Phase::Failed));
 }
 
 #[test]
@@ -507,7 +579,10 @@ fn after_a_move_the_pod_that_was_left_goes() {
     assert_eq!(deletes(moved(&post_copy), running()), (false, None), "the target may still fetch memory");
     assert_eq!(deletes(moving(&end), running()), (false, None), "the guest names the source");
     // What is left is written down.
-    let alone = view(moved(&end), vec![target("node-2")]);
+    let mut alone = view(moved(&end), vec![target("node-2")]);
+    let asked = written(&alone, &decide(&alone));
+    assert_eq!((asked.status.active_pods.len(), asked.asked_node.as_deref()), (2, Some(NODE)), "did it end?");
+    alone.known.ended = ["pod-uid".to_owned()].into();
     let status = written(&alone, &decide(&alone)).status;
     assert_eq!(status.active_pods, [("target-uid".to_owned(), "node-2".to_owned())].into());
 }
@@ -539,6 +614,7 @@ fn services_send_to_the_target_once_the_guest_is_there_and_the_source_is_not_ser
     assert!(!opens(moved(&end), vec![source(), gated("False")]), "the source still gets traffic");
     let mut ended = source();
     ended["status"]["phase"] = json!("Succeeded");
+    ended["status"]["containerStatuses"] = json!([compute(&json!({"terminated": {"exitCode": 0}}))]);
     assert!(opens(moved(&end), vec![ended, gated("False")]));
     let mut leaving = source();
     leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T11:59:59Z");
@@ -553,9 +629,14 @@ fn services_send_to_the_target_once_the_guest_is_there_and_the_source_is_not_ser
 fn a_guest_that_moved_and_lost_its_pod_has_ended() {
     let mut vmi = moved(&json!({}));
     vmi["status"]["activePods"] = json!({"target-uid": "node-2"});
-    let view = view(vmi, vec![pod(Some(NODE), running())]);
-    let plan = decide(&view);
+    let mut view = view(vmi, vec![pod(Some(NODE), running())]);
     let gone = Action::ConfirmGone { pods: vec!["virt-launcher-web-target".to_owned()], owner: UID.to_owned() };
+    let plan = decide(&view);
+    assert_eq!(plan.actions.first(), Some(&gone));
+    let asked = written(&view, &plan);
+    assert_eq!((asked.status.phase, asked.asked_node.as_deref()), (Some(Phase::Running), Some("node-2")));
+    view.record.status.active_pods.clear();
+    let plan = decide(&view);
     assert_eq!(plan.actions.first(), Some(&gone));
     assert_eq!(written(&view, &plan).status.phase, Some(Phase::Failed));
 }
@@ -731,6 +812,7 @@ fn any_view() -> impl Strategy<Value = View> {
 /// What may change in an object that a node owns.
 fn without_what_is_shared(record: &Record) -> Record {
     let mut rest = record.clone();
+    rest.asked_node = None;
     rest.status.conditions.clear();
     rest.status.active_pods.clear();
     rest.status.phase_transition_timestamps.clear();
@@ -763,12 +845,14 @@ proptest! {
                     }
                     Action::DeletePod(_) => prop_assert!(view.vmi.metadata.deletion_timestamp.is_some(), "nobody wanted that"),
                     Action::DeleteSource(_) | Action::OpenGate(_) => prop_assert!(false, "nothing has moved"),
+                    Action::ConfirmFenced(_) => prop_assert!(false, "nothing is fenced"),
                     Action::ConfirmGone { .. } | Action::Tell(_) => {}
                 }
             }
             let Some(record) = plan.status else { continue };
             if view.record.finalizers.iter().any(|finalizer| !record.finalizers.contains(finalizer)) {
                 prop_assert!(view.pods.is_empty() && view.vmi.metadata.deletion_timestamp.is_some());
+                prop_assert!(view.record.status.active_pods.is_empty(), "something of it may run");
             }
             if matches!(view.record.status.phase, Some(Phase::Scheduled | Phase::Running)) && view.vmi.metadata.deletion_timestamp.is_none() {
                 prop_assert_eq!(without_what_is_shared(&record), without_what_is_shared(&view.record));

@@ -9,6 +9,7 @@ use ferrovirt_pods::LauncherPod;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::unaccounted::Known;
 use super::{Record, View};
 use crate::launcher::Cluster;
 
@@ -89,6 +90,7 @@ pub(super) fn view(vmi: Value, pods: Vec<Value>) -> View {
         record: Record::of(&vmi),
         vmi: Arc::new(vmi),
         pods: pods.collect(),
+        known: Known::default(),
         claims: [].into(),
         cluster: Cluster {
             kubevirt: None,

@@ -44,7 +44,7 @@ pub(super) fn to_node(view: &View, pod: &LauncherPod, node: &str) -> Record {
     record.node_label = Some(node.to_owned());
     let status = &mut record.status;
     status.node_name = Some(node.to_owned());
-    status.active_pods = active_pods(&view.pods);
+    status.active_pods.extend(active_pods(&view.pods));
     status.launcher_container_image_version = pod.image.clone();
     status.qos_class = qos_class(pod);
     status.runtime_user = status.runtime_user.or(Some(u64::from(RUNTIME_USER)));

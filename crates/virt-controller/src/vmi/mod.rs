@@ -14,7 +14,7 @@
 //!        |                          /           \           \
 //!        +-----------------> Failed, Succeeded   +---------> Failed
 //!
-//!   deleted, any phase: delete the pods; when none is left, take the finalizer away
+//!   deleted, any phase: delete the pods; when none is left, and nothing of one runs, take the finalizer away
 //! ```
 //!
 //! - The pod's name is derived from the guest's uid: whatever a cache misses, a second pod cannot come to be.
@@ -27,7 +27,9 @@
 //!   is no end of the guest: the nodes are asked to end the move, and the target's handler says where the guest is. The pod that a
 //!   guest has left is deleted after a fresh look at the guest.
 //! - How a guest ended is for virt-handler to say, which spoke with its launcher. This controller says `Failed` when there is nobody
-//!   left to ask: the pod is gone.
+//!   left to ask: the pod is gone, and nothing of it runs.
+//! - **A pod object that is gone is no guest that is gone.** Each pod in which the guest may have come to run is in
+//!   `status.activePods` until it is [accounted for](unaccounted), and the guest's object stays that long.
 
 mod act;
 mod conditions;
@@ -36,6 +38,7 @@ pub(crate) mod hand_over;
 mod moving;
 mod observe;
 pub(crate) mod pod_state;
+pub(crate) mod unaccounted;
 
 #[cfg(test)]
 mod fixtures;
@@ -50,7 +53,9 @@ use ferrovirt_reconcile::{Clock, Controller, Expectations, Failure, ObjectKey, P
 use kube::Client;
 
 pub use act::Action;
+pub(crate) use act::confirm_fenced;
 pub use observe::{Record, View};
+pub use unaccounted::Known;
 
 use crate::ControllerConfig;
 use crate::caches::Caches;
@@ -95,6 +100,16 @@ fn feed(caches: &Caches, queue: &Queue<ObjectKey>) {
     caches.claims.feed(queue, move |claim| {
         let users = ObjectKey::of(claim).map(|key| vmis.by(&by_claim, &key)).unwrap_or_default();
         users.iter().filter_map(|vmi| ObjectKey::of(&**vmi)).collect::<Vec<_>>()
+    });
+    // A fence settles what runs there.
+    let vmis = caches.vmis.clone();
+    caches.nodes.feed(queue, move |node| {
+        let name = node.metadata.name.as_deref().filter(|_| crate::node::is_fenced(node));
+        let has_pod_there = |vmi: &VirtualMachineInstance| {
+            vmi.status.iter().flat_map(|status| status.active_pods.values()).any(|on| Some(on.as_str()) == name)
+        };
+        let concerned = name.map(|_| vmis.all()).unwrap_or_default();
+        concerned.iter().filter(|vmi| has_pod_there(vmi)).filter_map(|vmi| ObjectKey::of(&**vmi)).collect::<Vec<_>>()
     });
     // What could not be run yesterday may be allowed today.
     let vmis = caches.vmis.clone();

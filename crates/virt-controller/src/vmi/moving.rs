@@ -29,6 +29,13 @@ pub(super) fn is_open(status: &Status) -> bool {
     state.is_some_and(|state| !state.failed && !state.completed && !has_moved(status, state))
 }
 
+/// Whether the guest can have come to the pod: it is no target that no node was told of, on whatever node that is.
+fn is_told_of(status: &Status, pod: &LauncherPod) -> bool {
+    let handed_off = status.migration_state.as_ref().and_then(|state| state.migration_uid.as_deref());
+    let is_recorded = pod.metadata.uid.as_ref().is_some_and(|uid| status.active_pods.contains_key(uid));
+    is_recorded || pod.migration_uid().is_none_or(|uid| Some(uid) == handed_off)
+}
+
 /// Pods that the guest may be in, as far as its object says, while no move is open.
 pub(super) fn homes<'a>(
     status: &'a Status,
@@ -39,18 +46,13 @@ pub(super) fn homes<'a>(
     pods.iter().filter(move |pod| {
         let is_there = status.node_name.is_some() && node_of(pod) == status.node_name.as_deref();
         let is_left = left.is_some() && pod.metadata.name.as_deref() == left;
-        is_there || (pod.migration_uid().is_none() && !is_left)
+        (is_there && is_told_of(status, pod)) || (pod.migration_uid().is_none() && !is_left)
     })
 }
 
 /// Pods that count as the guest's: not a target that no node was told of yet.
 pub(super) fn involved(status: &Status, pods: &[Arc<LauncherPod>]) -> Vec<Arc<LauncherPod>> {
-    let handed_off = status.migration_state.as_ref().and_then(|state| state.migration_uid.as_deref());
-    let counts = |pod: &&Arc<LauncherPod>| {
-        let is_there = status.node_name.is_some() && node_of(pod) == status.node_name.as_deref();
-        pod.migration_uid().is_none_or(|uid| is_there || Some(uid) == handed_off)
-    };
-    pods.iter().filter(counts).cloned().collect()
+    pods.iter().filter(|pod| is_told_of(status, pod)).cloned().collect()
 }
 
 /// The names that the guest's pod may have, besides those that are in sight.

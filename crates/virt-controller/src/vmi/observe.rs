@@ -10,6 +10,7 @@ use ferrovirt_pods::{LauncherPod, claims_of};
 use ferrovirt_reconcile::ObjectKey;
 use jiff::Timestamp;
 
+use super::unaccounted::Known;
 use crate::caches::Caches;
 use crate::launcher::{Claims, Cluster};
 
@@ -20,6 +21,8 @@ pub struct Record {
     pub finalizers: Vec<String>,
     /// The label by which a node's virt-handler finds its guests.
     pub node_label: Option<String>,
+    /// The label by which a node's virt-handler finds guests whose vanished pods it is asked about.
+    pub asked_node: Option<String>,
     /// The status.
     pub status: VirtualMachineInstanceStatus,
 }
@@ -27,9 +30,11 @@ pub struct Record {
 impl Record {
     /// The part as it is.
     pub fn of(vmi: &VirtualMachineInstance) -> Self {
+        let label = |name: &str| vmi.metadata.labels.as_ref().and_then(|all| all.get(name).cloned());
         Self {
             finalizers: vmi.metadata.finalizers.clone().unwrap_or_default(),
-            node_label: vmi.metadata.labels.as_ref().and_then(|all| all.get(labels::NODE_NAME).cloned()),
+            node_label: label(labels::NODE_NAME),
+            asked_node: label(labels::ASKED_NODE),
             status: vmi.status.clone().unwrap_or_default(),
         }
     }
@@ -44,6 +49,8 @@ pub struct View {
     pub record: Record,
     /// Launcher pods that the guest owns, by uid.
     pub pods: Vec<Arc<LauncherPod>>,
+    /// What is known of the guest's pods besides.
+    pub known: Known,
     /// The claims that the guest's volumes name, by name; `None` is missing.
     pub claims: Claims,
     /// The cluster.
@@ -65,6 +72,7 @@ pub(super) fn observe(caches: &Caches, key: &ObjectKey, launcher_image: &str, no
         claims: claims.collect(),
         cluster: caches.cluster(launcher_image),
         missing_node_labels: missing_node_labels(caches, &pods),
+        known: Known::of(caches, &vmi),
         taken_vsock_cids: taken_vsock_cids(caches, &vmi),
         pods,
         vmi,

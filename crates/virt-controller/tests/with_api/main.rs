@@ -12,7 +12,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::world::{NODE, Running, World, condition, running, small};
+use crate::world::{ASKED, NODE, Running, World, condition, running, small};
 
 const VMI: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances/web";
 
@@ -179,8 +179,12 @@ async fn a_pod_that_only_lost_its_label_does_not_end_a_guest() {
     let guest = world.guest("web", "the guest", Value::is_object).await;
     assert_eq!(guest["status"]["phase"], "Scheduled");
 
-    // Gone for good: now it is true.
-    world.remove_pod(&pod).await;
+    // Gone for good: now it is true, once its node says that nothing of it runs.
+    world.lose_pod(&pod).await;
+    let guest = world.guest("web", "the question", |guest| guest["metadata"]["labels"][ASKED] == NODE).await;
+    assert_eq!(condition(&guest, "PodUnaccounted")["status"], "True");
+    assert_eq!(guest["status"]["phase"], "Scheduled");
+    world.answer("web", NODE).await;
     let guest = world.guest("web", "the failure", |guest| guest["status"]["phase"] == "Failed").await;
     assert_eq!(guest["status"]["reason"], "PodNotExists");
     world.end().await;
@@ -230,6 +234,10 @@ async fn whoever_dies_after_any_write_is_followed_by_one_that_ends_the_same_way(
 /// Scheduler, node and user: each does the next thing that is its to do.
 async fn play(world: &World, pod: &str, guest: &Value, launcher: &Value) {
     let is_deleted = launcher["metadata"]["deletionTimestamp"].is_string();
+    let has_pods = guest["status"]["activePods"].as_object().is_some_and(|pods| !pods.is_empty());
+    if launcher.is_null() && guest["metadata"]["labels"][ASKED] == NODE && has_pods {
+        return world.answer("web", NODE).await;
+    }
     if launcher.is_object() && launcher["spec"]["nodeName"].is_null() {
         world.place(pod).await;
     } else if launcher["status"]["phase"] == "Pending" && !is_deleted {

@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::world::{NODE, World, condition, running, small};
+use crate::world::{ASKED, NODE, World, condition, ended, running, small};
 
 const OTHER: &str = "node-2";
 
@@ -103,7 +103,7 @@ async fn a_guest_moves_with_six_writes_and_its_old_pod_goes() {
     assert_eq!((kinds("POST /api/v1/namespaces/default/pods"), kinds("virtualmachineinstancemigrations")), (1, 4));
     assert!(kinds("virtualmachineinstances/") <= 2, "hand-off, and perhaps what is active: {of_the_move:?}");
 
-    world.set_pod_status(&source, json!({"phase": "Succeeded"})).await;
+    world.set_pod_status(&source, ended()).await;
     world.pod(&source, "its deletion", |pod| pod.is_null() || pod["metadata"]["deletionTimestamp"].is_string()).await;
     let kept = world.pod(&target, "the guest's pod", Value::is_object).await;
     assert!(kept["metadata"]["deletionTimestamp"].is_null());
@@ -173,7 +173,10 @@ async fn a_lost_target_is_spoken_for_without_a_word_about_the_guest() {
     world.ask_to_move("away", "web", Value::Null).await;
     let target = world.start_target("away", OTHER).await;
     world.guest("web", "the hand-off", |guest| guest["status"]["migrationState"]["targetNode"] == OTHER).await;
-    world.remove_pod(&target).await;
+    world.lose_pod(&target).await;
+    let guest = world.guest("web", "the question", |guest| guest["metadata"]["labels"][ASKED] == OTHER).await;
+    assert_eq!(guest["status"]["migrationState"]["failed"], Value::Null, "it may run there");
+    world.answer("web", OTHER).await;
     let guest = world.guest("web", "the failure", |guest| guest["status"]["migrationState"]["failed"] == true).await;
     assert_eq!(guest["status"]["migrationState"]["sourceMayResume"], Value::Null, "nobody knows whether it ran");
     assert_eq!(phase(&guest), "Running", "the source's handler says what became of the guest");

@@ -301,13 +301,31 @@ impl World {
 
     /// What a node does with a deleted pod whose processes have ended.
     pub(crate) async fn remove_pod(&self, pod: &str) {
+        self.set_pod_status(pod, ended()).await;
+        self.lose_pod(pod).await;
+    }
+
+    /// What somebody does by force: nobody hears what becomes of the pod's processes.
+    pub(crate) async fn lose_pod(&self, pod: &str) {
         self.pods().delete(pod, &DeleteParams::default().grace_period(0)).await.unwrap();
+    }
+
+    /// What a node's virt-handler says that is asked and finds nothing.
+    pub(crate) async fn answer(&self, name: &str, node: &str) {
+        let guest = self.guest(name, "the question", |guest| guest["metadata"]["labels"][ASKED] == node).await;
+        let ledger = guest["status"]["activePods"].as_object().unwrap();
+        let own: serde_json::Map<_, _> =
+            ledger.iter().filter(|(_, on)| **on == node).map(|(uid, _)| (uid.clone(), Value::Null)).collect();
+        self.patch_guest(name, json!({"status": {"activePods": own}})).await;
     }
 
     pub(crate) async fn patch_guest(&self, name: &str, patch: Value) {
         self.vmis().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
 }
+
+/// The label by which a node is asked about vanished pods.
+pub(crate) const ASKED: &str = "ferrovirt.io/asked-node";
 
 pub(crate) fn running() -> Value {
     json!({
@@ -318,6 +336,13 @@ pub(crate) fn running() -> Value {
             "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
         }],
     })
+}
+
+/// What a node says of a launcher that has done its work.
+pub(crate) fn ended() -> Value {
+    json!({"phase": "Succeeded", "containerStatuses": [{
+        "name": "compute", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": {"terminated": {"exitCode": 0}},
+    }]})
 }
 
 pub(crate) fn small() -> Value {

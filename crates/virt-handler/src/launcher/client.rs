@@ -14,6 +14,7 @@ use ferrovirt_launcher_rpc::migration::{
     CancelRequest, Channel, Connection, SourceRequest, TargetRequest, VerdictRequest,
 };
 use ferrovirt_launcher_rpc::paths;
+use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use http::{Method, Request, Response, StatusCode, header};
@@ -88,6 +89,12 @@ impl Launchers for PodLaunchers {
             Ok(Arc::new(SocketLauncher { volumes, sockets, process, seen, looks }) as Arc<dyn Launcher>)
         }
         .boxed()
+    }
+
+    fn remains<'a>(&'a self, pod_uid: &'a str) -> BoxFuture<'a, std::io::Result<bool>> {
+        let uid = pod_uid.to_owned();
+        let looked = tokio::task::spawn_blocking(move || crate::traces::of_pod(&uid));
+        async move { looked.await.unwrap_or_else(|error| Err(std::io::Error::other(error))) }.boxed()
     }
 }
 

@@ -102,6 +102,11 @@ impl Followers {
         self.known.lock().get(pod_uid).map(|entry| entry.followed.clone()).unwrap_or_default()
     }
 
+    /// Whether something of a pod runs here, whatever became of its object.
+    pub async fn remains(&self, pod_uid: &str) -> std::io::Result<bool> {
+        self.launchers.remains(pod_uid).await
+    }
+
     /// Takes note of the answer to a call, which is newer than what the stream has brought.
     pub fn note(&self, pod_uid: &str, report: DomainReport) {
         if let Some(entry) = self.known.lock().get_mut(pod_uid) {

@@ -143,4 +143,6 @@ pub trait Launcher: Send + Sync {
 pub trait Launchers: Send + Sync {
     /// Connects to the launcher in the pod with this uid.
     fn connect<'a>(&'a self, pod_uid: &'a str) -> Answer<'a, Arc<dyn Launcher>>;
+    /// Whether any process of the pod with this uid runs on this node, whether it answers or not.
+    fn remains<'a>(&'a self, pod_uid: &'a str) -> BoxFuture<'a, std::io::Result<bool>>;
 }

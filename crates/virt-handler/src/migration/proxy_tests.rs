@@ -115,6 +115,10 @@ impl Launchers for FakeLauncher {
             FakeLauncher { outgoing: AsyncMutex::new(mpsc::unbounded_channel().1), incoming: self.incoming.clone() };
         async { Ok(Arc::new(launcher) as Arc<dyn Launcher>) }.boxed()
     }
+
+    fn remains<'a>(&'a self, _: &'a str) -> BoxFuture<'a, io::Result<bool>> {
+        async { Ok(true) }.boxed()
+    }
 }
 
 struct NoLinks;

@@ -26,7 +26,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::record::{Move, target_stage};
 use super::{news, progress};
-use crate::vmi::{Guests, give, image_missing, launcher_failed, report, wiring_failed};
+use crate::vmi::{Guests, World, give, image_missing, launcher_failed, report, wiring_failed};
 use crate::{container_disks, devices};
 
 /// A target that cannot be prepared for so long will not be: the move fails, and the guest stays where it is.
@@ -66,6 +66,10 @@ pub(crate) fn decide(view: &View) -> Plan<Action, VirtualMachineInstance> {
     let Some(moving) = Move::to_node(&view.vmi, &view.node) else { return Plan::nothing() };
     match at_target(&moving.record, &seen(view, &moving)) {
         TargetOrder::Nothing => Plan::nothing(),
+        // Another pod of that name may have been here before.
+        TargetOrder::Prepare if !view.pod.as_deref().is_some_and(|pod| World::is_recorded(&view.vmi, pod)) => {
+            Plan::nothing()
+        }
         TargetOrder::Prepare => Plan::nothing().then(Action::Prepare),
         TargetOrder::Discard => Plan::nothing().then(Action::Discard(wish(moving.state))),
         TargetOrder::Announce => Plan::nothing().report(edited(view, |state| announce(state, view.address))),
@@ -270,6 +274,9 @@ impl Act<Arriving> for Action {
         if let Self::Discard(reason) = self {
             let told = launcher.cancel_move(CancelRequest { id, reason }).await;
             return told.map_err(|error| launcher_failed("discard the guest", error));
+        }
+        if !World::is_recorded(&vmi, &pod) {
+            return Err(gone());
         }
         let links = guests.wiring.links(&vmi, &pod, &*launcher).await.map_err(wiring_failed)?;
         let claims = crate::claims::of(&vmi);

@@ -19,7 +19,7 @@ fn vmi(change: impl FnOnce(&mut Value)) -> VirtualMachineInstance {
             "networks": [{"name": "default", "pod": {}}],
         },
         "status": {
-            "phase": "Running", "nodeName": "node1", "evacuationNodeName": "node1", "activePods": {"a": "node1", "b": "node2"},
+            "phase": "Running", "nodeName": "node1", "evacuationNodeName": "node1", "activePods": {"a": "node1", "pod-2": "node2"},
             "interfaces": [{"name": "default", "ipAddress": "10.244.1.7", "ipAddresses": ["10.244.1.7"]}],
             "migrationState": {
                 "migrationUid": "m", "sourceNode": "node1", "sourcePod": "from", "targetNode": "node2", "targetPod": "to",

@@ -10,9 +10,9 @@ use ferrovirt_reconcile::controller::Category;
 use ferrovirt_reconcile::events::reference;
 use ferrovirt_reconcile::{Act, Failure, Note, ObjectKey};
 
-use super::Guests;
 use super::decide::Action;
 use super::moves;
+use super::{Guests, World};
 use crate::container_disks::{self, ContainerDiskError};
 use crate::launcher::{Command, LauncherError};
 use crate::process::PodProcess;
@@ -57,7 +57,7 @@ impl Act<Guests> for Action {
 async fn start(guests: &Guests, key: &ObjectKey) -> Result<(), Failure> {
     let gone = || Failure::new(Category::NotFound, "start the guest", "the object or its pod is gone");
     let vmi = guests.vmis.get_key(key).ok_or_else(gone)?;
-    let pod = guests.pod_of(&vmi).ok_or_else(gone)?;
+    let pod = guests.pod_of(&vmi).filter(|pod| World::is_recorded(&vmi, pod)).ok_or_else(gone)?;
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     let launcher = guests.followers.get(&uid).launcher.ok_or_else(gone)?;
     let links = guests.wiring.links(&vmi, &pod, &*launcher).await.map_err(wiring_failed)?;

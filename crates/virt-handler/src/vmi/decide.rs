@@ -21,7 +21,7 @@ use ferrovirt_launcher_rpc::messages::{DomainReport, DomainState, OffReason, Pau
 use ferrovirt_reconcile::Plan;
 use k8s_openapi::jiff::Timestamp;
 
-use super::report;
+use super::{World, report};
 use crate::launcher::Command;
 use crate::migration::record::Move;
 use crate::migration::{progress, source};
@@ -108,7 +108,9 @@ pub(crate) fn staying(view: &View, phase: Phase) -> Plan<Action, Status> {
         }
         (_, Some(words)) => ended(view, words.reason, Some(words.message)),
         (Some(DomainState::Running | DomainState::Paused(_) | DomainState::ShuttingDown), None) => alive(view, phase),
-        (Some(DomainState::Absent), None) if phase == Phase::Scheduled && view.reachable && !is_deleted(view) => {
+        (Some(DomainState::Absent), None)
+            if phase == Phase::Scheduled && view.reachable && !is_deleted(view) && is_recorded(view) =>
+        {
             Plan::nothing().then(Action::Start)
         }
         _ => Plan::nothing(),
@@ -185,6 +187,10 @@ fn after_the_end(view: &View) -> Plan<Action, Status> {
 
 fn tell(reason: &'static str, message: &str) -> Action {
     Action::Tell { warning: false, reason, message: message.to_owned() }
+}
+
+fn is_recorded(view: &View) -> bool {
+    view.pod.as_deref().is_some_and(|pod| World::is_recorded(&view.vmi, pod))
 }
 
 fn is_deleted(view: &View) -> bool {

@@ -70,6 +70,8 @@ pub struct World {
     pub(crate) arriving: Cache<VirtualMachineInstance>,
     pub(crate) arriving_by_move: Index<VirtualMachineInstance, String>,
     pub(crate) arrivals_written: Expectations<ObjectKey, VirtualMachineInstance>,
+    /// Guests whose vanished pods this node is asked about.
+    pub(crate) asked: Cache<VirtualMachineInstance>,
     pub(crate) carriers: Carriers,
     /// When the progress of a move was last written: the migration's UID, and the time.
     pub(crate) progressed: Mutex<HashMap<ObjectKey, (String, Instant)>>,
@@ -90,6 +92,12 @@ impl World {
         let first = || ferrovirt_pods::pod_name(vmi);
         let name = record::pod_on(vmi, &self.node).map_or_else(first, str::to_owned);
         pods.into_iter().find(|pod| pod.metadata.name.as_deref() == Some(&name))
+    }
+
+    /// Whether the guest may run in the pod: only in one that its object names, since it is held until nothing of those runs any more.
+    pub(crate) fn is_recorded(vmi: &VirtualMachineInstance, pod: &Pod) -> bool {
+        let ledger = vmi.status.as_ref().map(|status| &status.active_pods);
+        pod.metadata.uid.as_ref().zip(ledger).is_some_and(|(uid, ledger)| ledger.contains_key(uid))
     }
 
     /// Writes a whole object over the version that it was made from.

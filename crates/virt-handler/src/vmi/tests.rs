@@ -30,7 +30,7 @@ fn vmi(phase: &str, change: impl FnOnce(&mut Value)) -> VirtualMachineInstance {
             "domain": {"devices": {"interfaces": [{"name": "default", "masquerade": {}}]}},
             "networks": [{"name": "default", "pod": {}}],
         },
-        "status": {"phase": phase, "nodeName": "node1"},
+        "status": {"phase": phase, "nodeName": "node1", "activePods": {"pod-1": "node1"}},
     });
     change(&mut value);
     serde_json::from_value(value).unwrap()
@@ -81,6 +81,17 @@ fn a_scheduled_guest_is_started_once_its_launcher_answers() {
     assert!(decide(&view).is_idle());
     view.report = None;
     assert!(decide(&view).is_idle());
+}
+
+#[test]
+fn a_guest_is_started_in_no_pod_but_those_that_its_object_names() {
+    let recorded = |ledger: Value| {
+        let vmi = vmi("Scheduled", |value| value["status"]["activePods"] = ledger);
+        !decide(&view(vmi, Some(DomainState::Absent))).is_idle()
+    };
+    assert!(recorded(json!({"pod-1": "node1"})));
+    assert!(!recorded(json!({"pod-0": "node1"})), "the one before, of the same name");
+    assert!(!recorded(Value::Null));
 }
 
 #[test]
