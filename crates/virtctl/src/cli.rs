@@ -6,7 +6,7 @@ use crate::cluster::Cluster;
 use crate::commands::objects::{apply, delete, get, wait};
 use crate::commands::{
     completion, console, create, expand, expose, guest, installation, migrate, pause, port_forward, power, ssh,
-    validate, version, vnc, volumes,
+    validate, version, vnc, volumes, vouch,
 };
 use crate::why;
 
@@ -99,6 +99,17 @@ enum Command {
         "virtctl why web > /dev/null && echo fine"
     ))]
     Why(why::Args),
+    /// Vouch that nothing of a guest's vanished pods runs any more.
+    ///
+    /// A pod can be deleted by force, or with its node, while the guest in it goes on. The machine is not started again before the
+    /// pod's node says that nothing of it runs, or the node is fenced. Where neither can come to be, a person can say so instead. If
+    /// they are wrong, two copies of the guest write to the same disks, which destroys what is on them.
+    #[command(after_long_help = examples!(
+        "virtctl why web                   # which pod is missing, and on which node?"
+        "virtctl vouch vm web              # shows what is vouched for, and asks for the name"
+        "virtctl vouch vm web --yes        # for scripts that have switched the node off"
+    ))]
+    Vouch(vouch::Args),
     /// Connect to the serial console of a guest.
     ///
     /// Type Ctrl-] to leave it. Only one can type: whoever connects last, and the one before is told. Any number may watch, and what the
@@ -249,6 +260,7 @@ impl Cli {
             Command::MigrateCancel(args) => migrate::cancel(cluster, args).await?,
             Command::EvacuateCancel(args) => migrate::cancel_evacuation(cluster, args).await?,
             Command::Why(args) => return why::run(cluster, args).await,
+            Command::Vouch(args) => vouch::run(cluster, args).await?,
             Command::Console(args) => console::run(cluster, args).await?,
             Command::Vnc(args) => vnc::run(cluster, args).await?,
             Command::PortForward(args) => port_forward::run(cluster, args).await?,

@@ -17,6 +17,7 @@ pub(crate) mod validate;
 pub(crate) mod version;
 pub(crate) mod vnc;
 pub(crate) mod volumes;
+pub(crate) mod vouch;
 
 use serde_json::{Value, json};
 

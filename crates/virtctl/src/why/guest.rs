@@ -22,6 +22,20 @@ fn seconds_in_phase(seen: &Snapshot, vmi: &Value) -> Option<i64> {
     time(entered, "/phaseTransitionTimestamp").map(|at| seen.seconds_since(at))
 }
 
+/// A pod of it vanished, and something of it may run: nothing else is started meanwhile.
+pub(super) fn unaccounted(seen: &Snapshot, vmi: &Value) -> Option<Finding> {
+    // One that serves has left that pod behind.
+    let missing = condition(vmi, "PodUnaccounted").filter(|missing| missing.is_true() && !holds(vmi, "Ready"))?;
+    let what = "a pod of it was deleted without its node's word, and its guest may still run there; no other is started before that is sure";
+    let fix = format!(
+        "bring the node and its virt-handler back: it says so by itself. If the node is dead, switch it off for certain, and say so: \
+         \"kubectl taint node NODE node.kubernetes.io/out-of-service=nodeshutdown:NoExecute\", or, if the node is no longer in the \
+         cluster, \"virtctl vouch vm {}\"",
+        seen.name
+    );
+    Some(Finding::new(object(seen), "PodUnaccounted", what, fix).says(missing.words()))
+}
+
 /// It is being deleted.
 pub(super) fn leaving(seen: &Snapshot, vmi: &Value) -> Option<Finding> {
     let asked = time(vmi, "/metadata/deletionTimestamp").filter(|_| is_leaving(vmi))?;

@@ -30,6 +30,9 @@ fn blocker(seen: &Snapshot) -> Option<Finding> {
             .or_else(|| machine::failing(seen, vm))
             .or_else(|| Some(machine::untouched(seen, vm)));
     };
+    if let Some(finding) = guest::unaccounted(seen, vmi) {
+        return Some(finding);
+    }
     if let Some(finding) = guest::leaving(seen, vmi).or_else(|| guest::ended(seen, vmi)) {
         return Some(finding);
     }
@@ -87,6 +90,12 @@ fn notes(seen: &Snapshot) -> Vec<String> {
     }
     if let Some(vmi) = &seen.vmi {
         notes.extend(migration::notes(seen, vmi));
+        if let Some(missing) =
+            condition(vmi, "PodUnaccounted").filter(|missing| missing.is_true() && holds(vmi, "Ready"))
+        {
+            let words = missing.words().unwrap_or_default();
+            notes.push(format!("it is not started again before a pod that it has left is accounted for: {words}"));
+        }
         if holds(vmi, "SoftwareEmulation") {
             notes.push("its node has no usable /dev/kvm: instructions are emulated, which is slow".to_owned());
         }

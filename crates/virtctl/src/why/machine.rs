@@ -27,7 +27,7 @@ pub(super) fn leaving(seen: &Snapshot, vm: &Value) -> Option<Finding> {
     }
     // Whatever holds the guest holds the machine.
     if let Some(vmi) = seen.vmi.as_ref() {
-        return super::guest::leaving(seen, vmi).or_else(|| {
+        return super::guest::unaccounted(seen, vmi).or_else(|| super::guest::leaving(seen, vmi)).or_else(|| {
             let what = "it is being deleted, and waits for its guest to be deleted first";
             let fix = "virt-controller deletes the guest: is it running? \"ferrovirt status\", or \"kubectl get pods -n kubevirt\"";
             Some(Finding::new(object(seen), "Deleting", what, fix))

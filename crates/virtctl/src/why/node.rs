@@ -19,7 +19,7 @@ pub(super) fn blocker(seen: &Snapshot) -> Option<Finding> {
         let named = seen.vmi.as_ref().and_then(|vmi| text(vmi, "/status/nodeName"));
         let named = named.or_else(|| seen.pod().and_then(|pod| text(pod, "/spec/nodeName"))).unwrap_or_default();
         let fix = format!(
-            "bring the node back, or make sure that it is switched off and \"virtctl delete vmi {}\"",
+            "bring the node back, or make sure that it is switched off, \"virtctl delete vmi {0}\", and \"virtctl vouch {0}\" when it is asked for",
             seen.name
         );
         return Some(Finding::new(format!("Node {named}"), "NodeGone", "its node is no longer in the cluster", fix));

@@ -634,6 +634,19 @@ fn moves_on_their_way() -> Vec<(&'static str, Snapshot)> {
             ),
         ),
         (
+            "a pod vanished, and nobody knows whether its guest runs",
+            changed(
+                on(
+                    "Running",
+                    json!([
+                        condition("Ready", "False", "PodNotExists", "the launcher pod does not exist"),
+                        condition("PodUnaccounted", "True", "PodNotExists", "the object is gone of pod u1 on node n1"),
+                    ]),
+                ),
+                |seen| seen.pods.clear(),
+            ),
+        ),
+        (
             "node out of service",
             changed(on("Running", json!([condition("Ready", "True", "", "")])), |seen| {
                 seen.node.as_mut().unwrap()["spec"]["taints"] = json!([{"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}]);

@@ -1,5 +1,6 @@
 //! Commands that ask once.
 
+use ferrovirt_apiserver::internal::Place;
 use serde_json::{Value, json};
 
 use crate::fixture::{Cluster, start_handler};
@@ -45,6 +46,27 @@ async fn what_the_agent_tells_is_printed() {
     assert_eq!(users["items"][0]["userName"], "root");
     let (_, out, _) = cluster.run(&["userlist", "vmi/web", "-o", "yaml"]).await;
     assert!(out.contains("userName: root"), "{out}");
+}
+
+#[tokio::test]
+async fn nobody_vouches_for_a_pod_without_a_yes() {
+    let cluster = Cluster::start().await;
+    cluster.guest("web", "Running", &["PodUnaccounted"]).await;
+    let (code, _, err) = cluster.run(&["vouch", "vm", "web", "--yes"]).await;
+    assert_eq!(code, 1);
+    assert!(err.contains("there is nothing to vouch for"), "{err}");
+    let guests = cluster.server.internal("kubevirt.io", "v1", "virtualmachineinstances", "test").unwrap();
+    let missing = |guest: &mut Value| guest["status"]["activePods"] = json!({"u1": "node1"});
+    guests.change(&Place::new("default", "web"), "", missing).await.unwrap();
+    let vouched =
+        || guests.get("default", "web").unwrap()["metadata"]["annotations"]["ferrovirt.io/vouched-pods"].clone();
+    let (code, _, err) = cluster.run(&["vouch", "vm", "web"]).await;
+    assert_eq!(code, 1);
+    assert!(err.contains("pod u1 on node node1") && err.contains("nothing was vouched for"), "{err}");
+    assert_eq!(vouched(), Value::Null);
+    let (code, out, err) = cluster.run(&["vouch", "vm", "web", "--yes"]).await;
+    assert_eq!((code, out.as_str()), (0, "VMI web: one pod was vouched for\n"), "{err}");
+    assert_eq!(vouched(), "u1");
 }
 
 #[tokio::test]
