@@ -19,8 +19,12 @@ fn look(processes: &Path, pod_uid: &str) -> io::Result<bool> {
     let mut seen = BTreeSet::new();
     for process in numbered(processes)? {
         for thread in gone_is_nothing(numbered(&process.join("task")))?.unwrap_or_default() {
-            let Some(namespace) = gone_is_nothing(std::fs::read_link(thread.join("ns/mnt")))? else { continue };
-            if !seen.insert(namespace) {
+            let is_known = match gone_is_nothing(std::fs::read_link(thread.join("ns/mnt"))) {
+                Ok(namespace) => namespace.is_none_or(|namespace| !seen.insert(namespace)),
+                // Who has more rights than this process shows its mounts, and not whose they are.
+                Err(_) => false,
+            };
+            if is_known {
                 continue;
             }
             let mounts = gone_is_nothing(std::fs::read_to_string(thread.join("mountinfo")))?;
@@ -119,8 +123,6 @@ mod tests {
 
     #[test]
     fn nothing_of_this_machine_is_of_a_pod_that_never_was() {
-        if let Ok(found) = of_pod(UID) {
-            assert!(!found);
-        }
+        assert!(!of_pod(UID).unwrap(), "and the machine can tell");
     }
 }
