@@ -80,7 +80,9 @@ fn adopt(machine: &Machine, vmi: &Arc<VirtualMachineInstance>) -> Decision {
     let mut owners = vmi.metadata.owner_references.clone().unwrap_or_default();
     owners.push(instance::owner(&machine.vm));
     let metadata = json!({"finalizers": held, "ownerReferences": owners});
-    Plan::nothing().then(Action::PatchGuest { vmi: vmi.clone(), changes: json!({ "metadata": metadata }) })
+    // A machine that was deleted and left its guest behind must not take it back: the guest would end with it.
+    let take = Action::PatchGuest { vmi: vmi.clone(), changes: json!({ "metadata": metadata }) };
+    Plan::nothing().then(confirm_machine(machine)).then(take)
 }
 
 /// A guest of this name is somebody else's, or on its way out: this machine's own comes after it.

@@ -260,7 +260,9 @@ fn an_orphan_is_adopted_and_somebody_elses_guest_is_not() {
     orphan["metadata"]["ownerReferences"] = json!([]);
     orphan["metadata"]["finalizers"] = json!([finalizers::VMI]);
     let adopted = plan(vm("Always"), Some(orphan.clone()));
-    let [Action::PatchGuest { changes, .. }] = adopted.actions.as_slice() else { panic!("{adopted:?}") };
+    let [Action::ConfirmMachine(_), Action::PatchGuest { changes, .. }] = adopted.actions.as_slice() else {
+        panic!("{adopted:?}")
+    };
     assert_eq!(changes["metadata"]["ownerReferences"][0]["uid"], UID);
     assert_eq!(changes["metadata"]["finalizers"], json!([finalizers::VMI, finalizers::VM_CONTROLLER]));
 
