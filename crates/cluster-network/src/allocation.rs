@@ -94,7 +94,10 @@ impl Allocations {
     /// Notes the hardware address of the guest of a pod whose network is complete.
     pub(crate) fn set_guest(&self, allocation: &Allocation, guest: Option<Mac>) -> Result<(), NetworkError> {
         let content = guest.map_or_else(|| ATTACHED.to_owned(), |mac| format!("{ATTACHED} {mac}"));
-        fs::write(self.file(allocation), content).map_err(|source| self.failed("write into", source))
+        // In one step: an empty file would say that the network of a guest that runs is to be made again.
+        let next = self.directory.with_extension(format!("{}-guest", allocation.host));
+        let written = fs::write(&next, content).and_then(|()| fs::rename(&next, self.file(allocation)));
+        written.map_err(|source| self.failed("write into", source))
     }
 
     fn words(&self, allocation: &Allocation) -> Vec<String> {

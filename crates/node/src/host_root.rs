@@ -108,6 +108,8 @@ const COPIED: &[&str] = &[
 
 /// Everybody may read the file.
 const OTHERS_READ: u32 = 0o004;
+/// Everybody may list a directory and go into it.
+const OTHERS_ENTER: u32 = 0o005;
 
 /// Makes the tree, or brings it up to date with the machine's `/etc`.
 ///
@@ -187,7 +189,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     };
     if metadata.is_symlink() {
         put_link(to, &fs::read_link(from)?)
-    } else if metadata.is_dir() {
+    } else if metadata.is_dir() && metadata.permissions().mode() & OTHERS_ENTER == OTHERS_ENTER {
         fs::create_dir_all(to)?;
         for entry in fs::read_dir(from)? {
             let name = entry?.file_name();

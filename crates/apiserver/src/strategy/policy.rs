@@ -113,6 +113,9 @@ impl Strategy for NetworkPolicy {
     fn default(&self, object: &mut Value) {
         let spec = child(object, "spec");
         field(spec, "podSelector", json!({}));
+        if spec["policyTypes"].as_array().is_some_and(Vec::is_empty) {
+            spec["policyTypes"] = Value::Null;
+        }
         let egress = spec.get("egress").is_some_and(|rules| rules.as_array().is_some_and(|rules| !rules.is_empty()));
         field(spec, "policyTypes", if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });
         for direction in ["ingress", "egress"] {
@@ -123,6 +126,31 @@ impl Strategy for NetworkPolicy {
             }
         }
     }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let spec = &object["spec"];
+        let mut errors = validate_label_selector(&spec["podSelector"], "spec.podSelector");
+        for (direction, side) in [("ingress", "from"), ("egress", "to")] {
+            for (rule, peers) in items(&spec[direction]).map(|(index, rule)| (index, &rule[side])) {
+                for (index, peer) in items(peers) {
+                    for selector in ["podSelector", "namespaceSelector"] {
+                        let path = format!("spec.{direction}[{rule}].{side}[{index}].{selector}");
+                        errors.extend(validate_label_selector(&peer[selector], &path));
+                    }
+                }
+            }
+        }
+        for (index, one) in items(&spec["policyTypes"]) {
+            if !["Egress", "Ingress"].iter().any(|known| one == known) {
+                errors.push(super::unsupported(format!("spec.policyTypes[{index}]"), one, &["Egress", "Ingress"]));
+            }
+        }
+        errors
+    }
+}
+
+fn items(list: &Value) -> impl Iterator<Item = (usize, &Value)> {
+    list.as_array().into_iter().flatten().enumerate()
 }
 
 /// Role bindings of both scopes.

@@ -91,7 +91,7 @@ impl Enforcer {
             synced.await;
             if self.policies.is_empty() {
                 // Those of an earlier process may have been removed since.
-                self.keep(None).await;
+                self.forget().await;
             }
             while self.policies.is_empty() {
                 self.news.notified().await;
@@ -119,7 +119,12 @@ impl Enforcer {
             loop {
                 let rules = self.rules().await;
                 if last.as_ref() != Some(&rules) {
-                    self.keep(rules.as_deref()).await;
+                    if let Err(error) = self.node.networks.restrict(rules.as_deref()).await {
+                        tracing::warn!(error, "the rules of network policies are not in place");
+                        tokio::time::sleep(RETRY).await;
+                        // With what is true by then: what nftables refused may be gone.
+                        continue;
+                    }
                     last = Some(rules);
                 }
                 self.news.notified().await;
@@ -156,10 +161,13 @@ impl Enforcer {
         }
     }
 
-    /// Makes the rules so. What happens while nftables refuses is seen afterwards.
-    async fn keep(&self, rules: Option<&str>) {
-        while let Err(error) = self.node.networks.restrict(rules).await {
-            tracing::warn!(error, "the rules of network policies are not in place");
+    /// Takes away all rules, unless there is a policy by the time that nftables does so.
+    async fn forget(&self) {
+        while self.policies.is_empty() {
+            match self.node.networks.restrict(None).await {
+                Ok(()) => return,
+                Err(error) => tracing::warn!(error, "the rules of network policies are still in place"),
+            }
             tokio::time::sleep(RETRY).await;
         }
     }

@@ -116,6 +116,9 @@ struct World<'a> {
 
 static NO_LABELS: Labels = Labels::new();
 
+/// How many rules, peers, exceptions and ports a policy may have that lets anything through. Those that people write have dozens.
+const MOST: usize = 5_000;
+
 impl<'a> World<'a> {
     fn of(view: &View<'a>) -> Self {
         let members = view.pods.iter().filter_map(|pod| member(pod, view.attached)).collect();
@@ -126,20 +129,22 @@ impl<'a> World<'a> {
         Self { members, namespaces: namespaces.collect() }
     }
 
-    /// Pods that a peer names. A peer of a block names none.
-    fn named<'b>(&'b self, own: &str, peer: &NetworkPolicyPeer) -> Vec<&'b Member<'a>> {
+    /// Pods that some of the peers name, each once.
+    fn named<'b>(&'b self, own: &str, peers: &[NetworkPolicyPeer]) -> Vec<&'b Member<'a>> {
+        self.members.iter().filter(|member| peers.iter().any(|peer| self.names(own, peer, member))).collect()
+    }
+
+    /// Whether a peer names a pod. A peer of a block names none.
+    fn names(&self, own: &str, peer: &NetworkPolicyPeer, member: &Member<'_>) -> bool {
         let (pods, namespaces) = (peer.pod_selector.as_ref(), peer.namespace_selector.as_ref());
         if peer.ip_block.is_some() || (pods.is_none() && namespaces.is_none()) {
-            return Vec::new();
+            return false;
         }
-        let fits = |member: &&Member<'_>| {
-            let there = match namespaces {
-                None => member.namespace == own,
-                Some(selector) => self.namespaces.get(member.namespace).is_some_and(|labels| selects(selector, labels)),
-            };
-            there && pods.is_none_or(|selector| selects(selector, member.labels))
+        let there = match namespaces {
+            None => member.namespace == own,
+            Some(selector) => self.namespaces.get(member.namespace).is_some_and(|labels| selects(selector, labels)),
         };
-        self.members.iter().filter(fits).collect()
+        there && pods.is_none_or(|selector| selects(selector, member.labels))
     }
 }
 
@@ -213,6 +218,15 @@ fn rules_of(policy: &NetworkPolicy, direction: Direction) -> Vec<Rule<'_>> {
     }
 }
 
+/// How much there is to a policy's rules: each costs time, and memory of the node and of the kernel.
+fn size(rules: &[Rule<'_>]) -> usize {
+    rules.iter().map(|rule| 1 + rule.peers.iter().map(weight).sum::<usize>() + rule.ports.len()).sum()
+}
+
+fn weight(peer: &NetworkPolicyPeer) -> usize {
+    1 + peer.ip_block.as_ref().and_then(|block| block.except.as_ref()).map_or(0, Vec::len)
+}
+
 fn list<T>(list: &Option<Vec<T>>) -> &[T] {
     list.as_deref().unwrap_or_default()
 }
@@ -279,7 +293,18 @@ impl Rules<'_> {
 
     /// The rules of one policy.
     fn policy(&mut self, policy: &NetworkPolicy, number: usize, direction: Direction) {
-        let rules = rules_of(policy, direction);
+        let mut rules = rules_of(policy, direction);
+        if size(&rules) > MOST {
+            // One author's policy must not keep those of all others waiting. Too large, it lets nothing through.
+            let name = policy.metadata.name.as_deref().unwrap_or_default();
+            tracing::warn!(
+                namespace = policy.metadata.namespace,
+                name,
+                most = MOST,
+                "a network policy has too many rules, peers and ports: it lets nothing through"
+            );
+            rules.clear();
+        }
         let lines: Vec<String> = rules.iter().flat_map(|rule| self.rule(rule, policy, direction)).collect();
         self.chain(&format!("{}_of_{number}", direction.name()), &lines);
     }
@@ -316,9 +341,9 @@ impl Rules<'_> {
                 world.members.iter().filter(|member| member.local && is_for(policy, member)).collect()
             }
             Direction::Egress if rule.peers.is_empty() => world.members.iter().collect(),
-            Direction::Egress => rule.peers.iter().flat_map(|peer| world.named(own, peer)).collect(),
+            Direction::Egress => world.named(own, rule.peers),
         };
-        for (protocol, name) in names(rule.ports) {
+        for (protocol, name) in names(rule.ports).collect::<BTreeSet<_>>() {
             for family in Family::BOTH {
                 let Some(definition) = named_set(&spoken_to, protocol, name, family) else { continue };
                 let set = sets.name(definition);
@@ -335,7 +360,7 @@ impl Rules<'_> {
 /// The addresses of peers.
 fn addresses(world: &World<'_>, own: &str, peers: &[NetworkPolicyPeer], family: Family) -> Ranges {
     let blocks = peers.iter().filter_map(|peer| block(peer.ip_block.as_ref()?));
-    let pods = peers.iter().flat_map(|peer| world.named(own, peer)).flat_map(|member| &member.addresses);
+    let pods = world.named(own, peers).into_iter().flat_map(|member| &member.addresses);
     Ranges::sum(family, blocks.chain(pods.map(|address| Ranges::single(*address))))
 }
 
