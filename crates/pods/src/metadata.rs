@@ -14,9 +14,11 @@ const LAUNCHER: &str = "virt-launcher";
 /// Which container `kubectl logs` and `kubectl exec` mean.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 /// Labels of the guest that are about the guest's own object.
-const OWN_LABELS: [&str; 3] = [labels::NODE_NAME, labels::MIGRATION_TARGET_NODE_NAME, labels::OUTDATED_LAUNCHER_IMAGE];
+const OWN_LABELS: [&str; 4] =
+    [labels::NODE_NAME, labels::MIGRATION_TARGET_NODE_NAME, labels::OUTDATED_LAUNCHER_IMAGE, labels::ASKED_NODE];
 /// Annotations of the guest that are about the guest's own object.
-const OWN_ANNOTATIONS: [&str; 3] = [
+const OWN_ANNOTATIONS: [&str; 4] = [
+    annotations::VOUCHED_PODS,
     "kubectl.kubernetes.io/last-applied-configuration",
     annotations::API_LATEST_OBSERVED,
     annotations::API_STORAGE_OBSERVED,

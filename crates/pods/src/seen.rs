@@ -36,6 +36,12 @@ impl LauncherPod {
         self.metadata.labels.as_ref()?.get(labels::MIGRATION_JOB).map(String::as_str)
     }
 
+    /// Whether its kubelet saw its launcher end. A phase is no such sight: a kubelet that starts may turn away a pod whose launcher runs.
+    pub fn was_seen_to_end(&self) -> bool {
+        let mut all = self.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+        all.any(|one| one.name == COMPUTE && one.state.as_ref().is_some_and(|state| state.terminated.is_some()))
+    }
+
     /// Whether its launcher runs no more, nor will.
     pub fn has_ended(&self) -> bool {
         self.status.as_ref().is_some_and(has_ended)

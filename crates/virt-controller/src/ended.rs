@@ -21,7 +21,7 @@ impl Ended {
         let ended = Self::default();
         let (noting, guests) = (ended.clone(), vmis.clone());
         pods.on_change(move |change| {
-            change.sides().filter(|pod| pod.has_ended()).for_each(|pod| noting.note(pod));
+            change.sides().filter(|pod| pod.was_seen_to_end()).for_each(|pod| noting.note(pod));
             if let (None, Some(old)) = (&change.new, &change.old) {
                 noting.forget_unless_known(old, &guests);
             }

@@ -2,8 +2,8 @@
 //! kubelet's and the runtime's records, and of the pod's directory.
 //!
 //! Containers of a pod see its volumes and files: mounts whose root is below the pod's directory on the machine, at places that do not
-//! say so. The machine's own processes see such mounts only at places below that directory. A thread keeps its mounts longer than its
-//! files, so whoever has none has stopped writing.
+//! say so. The machine's own processes see such mounts only at places below that directory. A thread that ends loses its mounts before
+//! the last of what it wrote has gone to a disk, and keeps its control group until nothing of it is left.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,21 +19,33 @@ fn look(processes: &Path, pod_uid: &str) -> io::Result<bool> {
     let mut seen = BTreeSet::new();
     for process in numbered(processes)? {
         for thread in gone_is_nothing(numbered(&process.join("task")))?.unwrap_or_default() {
-            let is_known = match gone_is_nothing(std::fs::read_link(thread.join("ns/mnt"))) {
-                Ok(namespace) => namespace.is_none_or(|namespace| !seen.insert(namespace)),
-                // Who has more rights than this process shows its mounts, and not whose they are.
-                Err(_) => false,
-            };
-            if is_known {
+            // Who has more rights than this process shows its mounts, and not whose they are.
+            let namespace = std::fs::read_link(thread.join("ns/mnt")).ok();
+            if namespace.as_ref().is_some_and(|namespace| seen.contains(namespace)) {
                 continue;
             }
-            let mounts = gone_is_nothing(std::fs::read_to_string(thread.join("mountinfo")))?;
-            if mounts.is_some_and(|mounts| mounts.lines().any(|mount| is_of_pod(mount, pod_uid))) {
+            let runs = match gone_is_nothing(std::fs::read_to_string(thread.join("mountinfo")))? {
+                Some(mounts) => mounts.lines().any(|mount| is_of_pod(mount, pod_uid)),
+                None => is_ending_in(&thread, pod_uid)?,
+            };
+            if runs {
                 return Ok(true);
             }
+            // Not before: the thread may have ended in between, and the next one of its container tells.
+            seen.extend(namespace.filter(|_| thread.join("ns/mnt").exists()));
         }
     }
     Ok(false)
+}
+
+/// Whether a thread without mounts is of the pod, by its control group, and has not ended yet.
+fn is_ending_in(thread: &Path, pod_uid: &str) -> io::Result<bool> {
+    let read = |name: &str| gone_is_nothing(std::fs::read_to_string(thread.join(name)));
+    let Some(state) = read("stat")? else { return Ok(false) };
+    // The state follows the program's name, which may have any characters.
+    let is_over = state.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']));
+    let groups = read("cgroup")?.unwrap_or_default();
+    Ok(!is_over && (groups.contains(pod_uid) || groups.contains(&pod_uid.replace('-', "_"))))
 }
 
 /// Entries whose names are numbers.

@@ -196,7 +196,6 @@ fn ended_early(view: &View, pod: &LauncherPod, why: &str) -> Decision {
     draft.set(conditions::READY, ConditionStatus::False, reasons::POD_TERMINATING, "the launcher pod has ended");
     draft.remove(conditions::POD_SCHEDULED);
     draft.remove(conditions::PROVISIONING);
-    draft.record.status.active_pods.extend(hand_over::active_pods(&view.pods));
     report(view, draft, Some(Note::warning(reasons::FAILED_HAND_OVER, message)), conditions::SYNCHRONIZED)
 }
 

@@ -66,7 +66,7 @@ impl Account {
         let mut account = Self::default();
         for (uid, node) in ledger {
             let pod = pods.iter().find(|pod| pod.metadata.uid.as_ref() == Some(uid));
-            let has_ended = known.ended.contains(uid) || pod.is_some_and(|pod| pod.has_ended());
+            let has_ended = known.ended.contains(uid) || pod.is_some_and(|pod| pod.was_seen_to_end());
             if has_ended || vouched.contains(uid.as_str()) {
                 account.settled.insert(uid.clone());
             } else if pod.is_none() {
