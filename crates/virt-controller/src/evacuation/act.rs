@@ -74,7 +74,8 @@ async fn tell_refused(
     let key = ObjectKey::new(namespace, &migration.spec.vmi_name);
     let Some(vmi) = controller.caches.vmis.get_key(&key) else { return };
     let why = format!("its migration to another node is refused: {}", failure.message());
-    let said = format!("{}: {why}", vmi.metadata.uid.as_deref().unwrap_or_default());
+    // The server's words may be others each time.
+    let said = format!("{}: refused", vmi.metadata.uid.as_deref().unwrap_or_default());
     if !controller.told.lock().contains(&said) {
         tell(controller, &vmi, &Note::warning("EvacuationBlocked", why), said).await;
     }

@@ -56,7 +56,9 @@ impl Act<Guests> for Action {
 
 async fn start(guests: &Guests, key: &ObjectKey) -> Result<(), Failure> {
     let gone = || Failure::new(Category::NotFound, "start the guest", "the object or its pod is gone");
-    let vmi = guests.vmis.get_key(key).ok_or_else(gone)?;
+    // It may have waited for its turn, and not be wanted any more.
+    let is_wanted = |vmi: &Arc<VirtualMachineInstance>| vmi.metadata.deletion_timestamp.is_none();
+    let vmi = guests.vmis.get_key(key).filter(is_wanted).ok_or_else(gone)?;
     let pod = guests.pod_of(&vmi).filter(|pod| World::is_recorded(&vmi, pod)).ok_or_else(gone)?;
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     let launcher = guests.followers.get(&uid).launcher.ok_or_else(gone)?;
