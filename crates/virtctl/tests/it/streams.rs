@@ -63,7 +63,7 @@ async fn a_console_waits_for_its_guest() {
     guests.change(&Place::new("default", "web"), "", run).await.unwrap();
     waiting.stdin.take().unwrap().write_all(b"bye\n").await.unwrap();
     let done = waiting.wait_with_output().await.unwrap();
-    assert!(done.status.success());
+    assert_eq!(done.status.code(), Some(1), "the guest's end is not what the user asked for");
     assert_eq!(String::from_utf8(done.stdout).unwrap(), "guest[]\nbye\n");
 }
 
