@@ -151,6 +151,7 @@ vm_suite() { # vm_suite VIRTCTL [ARGUMENT…]
   shift
   "$target/vm-suite" --kubeconfig "$kubeconfig" --kubectl "$bin/kubectl" --virtctl "$virtctl" "$@"
 }
+tenant_suite() { "$target/tenant-suite" --kubeconfig "$kubeconfig" "$@"; }
 # FERROVIRT_MOVES=10 and FERROVIRT_FAULT_MOMENTS=20 are the whole of it.
 moves_there_and_back=4
 migration_suite() {
@@ -190,6 +191,7 @@ guests() {
     phase "guests on the local cluster" vmi_suite
     phase "machines on the local cluster" vm_suite "$target/virtctl"
     foreign_virtctl "the local cluster"
+    phase "a hostile tenant on the local cluster" tenant_suite
     phase "guests survive kill -9" faults
   fi
   phase "stop the local cluster" stop_cluster
@@ -230,6 +232,7 @@ on_kubernetes() {
   phase "guests on Kubernetes" vmi_suite --without block-claims --without ipv6 --without guarded-network "${of[@]}"
   phase "machines on Kubernetes" vm_suite "$target/virtctl" "${of[@]}"
   phase "live migration on Kubernetes" migration_suite "${of[@]}"
+  phase "a hostile tenant on Kubernetes" tenant_suite --without local-nodes "${of[@]}"
   if [ -n "$part" ]; then
     phase "guests outlive an update" outlive update
   else

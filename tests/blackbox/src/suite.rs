@@ -27,6 +27,8 @@ pub enum Need {
     Ipv6,
     /// A pod can have no address of another pod, and network policies hold.
     GuardedNetwork,
+    /// Its nodes are our own, on the machine of the suite.
+    LocalNodes,
 }
 
 /// Every so manieth case, so that several runs cover a suite.
