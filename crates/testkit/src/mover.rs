@@ -242,7 +242,7 @@ impl<'a> Mover<'a> {
         let is_end = |phase: &str| match phase {
             // A machine starts its guest again.
             _ if self.world.machine_named(name).is_some() => false,
-            "Succeeded" => own_end == Some(true),
+            "Succeeded" => own_end == Some(true) || (own_end.is_none() && self.world.lost_a_pod(name)),
             "Failed" => own_end == Some(false) || self.world.is_lost_allowed(name),
             _ => false,
         };

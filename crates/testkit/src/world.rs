@@ -52,8 +52,8 @@ pub struct World {
     own_ends: Mutex<BTreeMap<String, bool>>,
     /// Guests whose launcher was killed, or whose node: they may have been lost with it.
     lost: Mutex<BTreeSet<String>>,
-    /// Pods that were deleted by force, by uid: nobody needs to have asked for the end of what is in them.
-    forced: Mutex<BTreeSet<String>>,
+    /// Pods that were deleted by force, by uid, with their guests: nobody needs to have asked for the end of what is in them.
+    forced: Mutex<BTreeMap<String, String>>,
     /// Nodes that are dead and will be fenced.
     lost_nodes: Mutex<BTreeSet<String>>,
     /// Moves that held a slot at the same time.
@@ -265,8 +265,9 @@ impl World {
     pub(crate) async fn lose(&self, pod: &Value) -> ApiResult<()> {
         let text = |field: &str| pod.pointer(field).and_then(Value::as_str).unwrap_or_default();
         self.note(|| format!("pod {} is deleted by force", text("/metadata/name")));
-        self.forced.lock().insert(text("/metadata/uid").to_owned());
-        self.may_be_lost(text("/metadata/ownerReferences/0/name"));
+        let guest = text("/metadata/ownerReferences/0/name");
+        self.forced.lock().insert(text("/metadata/uid").to_owned(), guest.to_owned());
+        self.may_be_lost(guest);
         let options = DeleteOptions {
             grace_period: Some(0),
             uid: Some(text("/metadata/uid").to_owned()),
@@ -278,7 +279,12 @@ impl World {
 
     /// Whether a pod was deleted by force.
     pub(crate) fn is_forced(&self, pod_uid: &str) -> bool {
-        self.forced.lock().contains(pod_uid)
+        self.forced.lock().contains_key(pod_uid)
+    }
+
+    /// Whether a pod of a guest was deleted by force: its kubelet may have told the guest to power off.
+    pub(crate) fn lost_a_pod(&self, guest: &str) -> bool {
+        self.forced.lock().values().any(|of| of == guest)
     }
 
     /// A node has died for good: what it was given to start and has not started can be started elsewhere.

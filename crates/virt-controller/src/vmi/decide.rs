@@ -258,10 +258,13 @@ fn with_news_of_missing(view: &View, draft: &Draft) -> Decision {
 
 /// What cannot be taken back follows: pods that have no object in the cache have none, and fenced nodes are fenced.
 fn confirm_settled(view: &View, account: &Account) -> Decision {
+    with_fence(confirm_gone(view), account)
+}
+
+fn with_fence(plan: Decision, account: &Account) -> Decision {
     let mut nodes: Vec<String> = account.fenced.values().cloned().collect();
     nodes.sort_unstable();
     nodes.dedup();
-    let plan = confirm_gone(view);
     if nodes.is_empty() { plan } else { plan.then(Action::ConfirmFenced(nodes)) }
 }
 
@@ -290,14 +293,17 @@ fn after_hand_over(view: &View) -> Decision {
     tell_missing(view, &mut draft, &account);
     let known = &draft.record.status.active_pods;
     let mut active = known.clone();
-    active.retain(|uid, _| !account.settled.contains(uid));
+    // A node that is fenced may be let back later, and then nobody knows any more.
+    active.retain(|uid, _| !account.settled.contains(uid) && !account.fenced.contains_key(uid));
     active.extend(hand_over::active_pods(&moving::involved(&draft.record.status, &view.pods)));
     // A pod that has ended is no news worth a write: the guest's end will say so. After a move nothing else would.
     let has_moved = draft.record.status.migration_state.is_some() && !is_open;
-    if active.keys().any(|uid| !known.contains_key(uid)) || (has_moved && active != *known) {
+    if active.keys().any(|uid| !known.contains_key(uid))
+        || ((has_moved || !account.fenced.is_empty()) && active != *known)
+    {
         draft.record.status.active_pods = active;
     }
-    let mut plan = with_news_of_missing(view, &draft).report(draft.record);
+    let mut plan = with_fence(with_news_of_missing(view, &draft), &account).report(draft.record);
     if let Some(pod) = moving::arrived(&view.record.status, &view.pods) {
         plan = plan.then(Action::OpenGate(pod.clone()));
     }
@@ -327,10 +333,16 @@ fn update_eviction(view: &View, draft: &mut Draft) {
     draft.set(conditions::EVICTION_REQUESTED, ConditionStatus::True, reasons::EVICTION_REQUESTED, &message);
 }
 
+/// The guest has ended. What was seen of its pods is written down: who saw it may not be there when the object is deleted.
 fn after_the_end(view: &View) -> Decision {
     let mut draft = Draft::of(view);
+    let account = account(view);
+    let in_sight = |uid: &String| view.pods.iter().any(|pod| pod.metadata.uid.as_ref() == Some(uid));
+    let is_certain =
+        |uid: &String| account.fenced.contains_key(uid) || (account.settled.contains(uid) && !in_sight(uid));
+    draft.record.status.active_pods.retain(|uid, _| !is_certain(uid));
     update_ready(view, &mut draft);
-    Plan::nothing().report(draft.record)
+    with_fence(Plan::nothing(), &account).report(draft.record)
 }
 
 /// Sets `Ready` when its value is wrong. Of a running guest the reason counts too; before and after, one `False` is like another.

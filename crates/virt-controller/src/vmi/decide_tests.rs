@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 use super::super::fixtures::{NODE, POD, UID, compute, guest, now, owned_guest, pod, running, view};
 use super::*;
 
+#[path = "vanished_tests.rs"]
+mod vanished;
+
 fn deleted(mut object: Value) -> Value {
     object["metadata"]["deletionTimestamp"] = json!("2026-01-01T11:59:58Z");
     object
@@ -361,69 +364,6 @@ fn a_guest_that_its_node_owns_is_left_alone() {
         let view = view(owned_guest(phase), vec![pod(Some(NODE), running())]);
         assert!(is_quiet(&view, &decide(&view)), "{phase}");
     }
-}
-
-#[test]
-fn a_vanished_pod_fails_an_owned_guest_when_nothing_of_it_runs() {
-    for phase in ["Scheduled", "Running"] {
-        let mut view = view(owned_guest(phase), vec![]);
-        view.record.asked_node = Some(NODE.to_owned());
-        view.known.ended = ["pod-uid".to_owned()].into();
-        let plan = decide(&view);
-        assert!(confirms_gone(&plan), "{phase}");
-        assert_eq!(written(&view, &plan).asked_node, None);
-        let record = written(&view, &plan);
-        assert_eq!(record.status.phase, Some(Phase::Failed));
-        assert_eq!(record.status.reason.as_deref(), Some("PodNotExists"));
-        assert_eq!(said_of(&record.status, "Ready").1, "PodNotExists");
-        assert!(record.status.active_pods.is_empty());
-        assert_eq!(told(&plan), ["PodNotExists"]);
-        assert_eq!(record.finalizers, view.record.finalizers, "it was not deleted");
-    }
-}
-
-/// Its object may have been deleted by force, or with its node, and time tells nothing.
-#[test]
-fn a_pod_that_vanished_may_run_until_somebody_knows() {
-    for vmi in [owned_guest("Scheduled"), owned_guest("Running"), deleted(owned_guest("Running"))] {
-        let mut view = view(vmi, vec![]);
-        let plan = decide(&view);
-        assert!(confirms_gone(&plan), "not on the word of a cache: {plan:?}");
-        assert_eq!(told(&plan), ["PodUnaccounted"]);
-        let record = written(&view, &plan);
-        assert_eq!(record.asked_node.as_deref(), Some(NODE));
-        assert_eq!(record.status.phase, view.record.status.phase);
-        assert_eq!(record.finalizers, view.record.finalizers);
-        assert_eq!(record.status.active_pods, view.record.status.active_pods);
-        let (status, _, message) = said_of(&record.status, "PodUnaccounted");
-        assert_eq!(status, ConditionStatus::True);
-        assert!(message.contains("virtctl vouch web"), "{message}");
-        view.record = record;
-        view.now = now() + Duration::from_secs(1_000_000);
-        assert!(is_quiet(&view, &decide(&view)), "however long it takes");
-        // Its handler has looked.
-        let mut answered = view.clone();
-        answered.record.status.active_pods.clear();
-        let record = written(&answered, &decide(&answered));
-        assert_eq!((record.status.phase, record.asked_node), (Some(Phase::Failed), None));
-        assert_eq!(condition(&record.status, "PodUnaccounted"), None);
-        // Or its node is fenced, which is read afresh.
-        view.known.fenced = [NODE.to_owned()].into();
-        let plan = decide(&view);
-        assert!(plan.actions.contains(&Action::ConfirmFenced(vec![NODE.to_owned()])), "{plan:?}");
-        let record = written(&view, &plan);
-        assert_eq!(record.status.phase, Some(Phase::Failed));
-        assert!(record.status.active_pods.is_empty());
-    }
-}
-
-#[test]
-fn a_final_guest_is_held_too_until_its_pods_are_accounted_for() {
-    let mut view = view(deleted(owned_guest("Succeeded")), vec![]);
-    let record = written(&view, &decide(&view));
-    assert_eq!((record.finalizers.len(), record.asked_node.as_deref()), (1, Some(NODE)));
-    view.known.ended = ["pod-uid".to_owned()].into();
-    assert!(written(&view, &decide(&view)).finalizers.is_empty());
 }
 
 #[test]
