@@ -57,11 +57,6 @@ const ROWS: &[(&str, &str, &str)] = &[
     ("swap", "swapoff", "swapoff --all --verbose && swapon --all --verbose && exit 66; false"),
     ("chroot-out", "chroot", "chroot /proc/1/root/../../.. test -e /etc/shadow"),
     ("shadow", "cat", "cat /etc/shadow"),
-    (
-        "loopback-of-machine",
-        "bash",
-        "for p in 6443 10250 22; do timeout 2 bash -c \"exec 3<>/dev/tcp/127.0.0.1/$p\" && exit 66; done; false",
-    ),
 ];
 
 /// One case for each row.

@@ -25,6 +25,7 @@ pub(super) fn all() -> Vec<Case<Scene>> {
         Case::new("machine/token-path", "A token is written nowhere but into its volume.", token_path),
         Case::new("machine/long-last-words", "Of endless last words little is read.", long_last_words),
         Case::new("machine/loopback", "A probe does not reach the machine's loopback.", loopback),
+        Case::new("machine/connect", "A container does not reach the machine's loopback.", connect),
         Case::new("machine/shared-root", "What one container leaves in its root, no other sees.", shared_root),
     ];
     cases.into_iter().map(|case| case.needing(Need::LocalNodes)).collect()
@@ -123,6 +124,23 @@ async fn loopback(scene: Scene) -> Result<()> {
     tokio::select! {
         failed = failed => failed,
         _ = listener.accept() => anyhow::bail!("the probe came to the machine's loopback"),
+    }
+}
+
+async fn connect(scene: Scene) -> Result<()> {
+    let tenant = Tenant::new(scene, Role::Editor).await?;
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let port = listener.local_addr()?.port();
+    // Bash says 1 when nobody listens there, and 127 where there is no bash.
+    let script = format!("timeout 5 bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}'");
+    let pod = pod(&script);
+    tokio::select! {
+        code = run_pod(&tenant, &pod) => {
+            let code = code?;
+            ensure!(code == 1, "the pod ended with {code}");
+            Ok(())
+        }
+        _ = listener.accept() => anyhow::bail!("the container came to the machine's loopback"),
     }
 }
 
