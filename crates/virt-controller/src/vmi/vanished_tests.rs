@@ -93,3 +93,54 @@ fn the_ledger_of_a_final_guest_says_what_was_seen() {
     assert_eq!(plan.actions, [Action::ConfirmFenced(vec![NODE.to_owned()])]);
     assert!(written(&fenced, &plan).status.active_pods.is_empty());
 }
+
+#[test]
+fn a_source_that_vanished_in_a_move_is_no_end_of_the_guest() {
+    let open = view(moving(&json!({"targetNodeAddress": "192.0.2.1"})), vec![target("node-2")]);
+    let plan = decide(&open);
+    let status = written(&open, &plan).status;
+    assert_eq!(status.phase, Some(Phase::Running));
+    assert!(status.migration_state.unwrap().abort_requested, "the target's handler has to say where the guest is");
+    assert_eq!(told(&plan), ["PodUnaccounted"], "and the source's what became of the pod");
+    assert_eq!(plan.status.unwrap().asked_node.as_deref(), Some(NODE));
+    // The move has failed: nobody has the guest.
+    let mut failed = view(moving(&json!({"failed": true})), vec![target("node-2")]);
+    assert_eq!(
+        written(&failed, &decide(&failed)).status.phase,
+        Some(Phase::Running),
+        "something of the source may run"
+    );
+    failed.known.ended = ["pod-uid".to_owned()].into();
+    let plan = decide(&failed);
+    assert!(confirms_gone(&plan), "{plan:?}");
+    assert!(written(&failed, &plan).status.active_pods.contains_key("target-uid"), "it has not ended");
+    assert_eq!(written(&failed, &plan).status.phase, Some(Phase::Failed));
+    // Both pods are gone: there is nobody to wait for, and all names are asked for.
+    let mut nobody = view(moving(&json!({})), vec![]);
+    let names = vec![POD.to_owned(), "virt-launcher-web-target".to_owned()];
+    let confirm = Action::ConfirmGone { pods: names, owner: UID.to_owned() };
+    for (ended, phase) in
+        [(vec![], Phase::Running), (vec!["pod-uid"], Phase::Running), (vec!["pod-uid", "target-uid"], Phase::Failed)]
+    {
+        nobody.known.ended = ended.into_iter().map(str::to_owned).collect();
+        let plan = decide(&nobody);
+        assert_eq!(plan.actions.first(), Some(&confirm));
+        assert_eq!(written(&nobody, &plan).status.phase, Some(phase));
+    }
+}
+
+#[test]
+fn a_guest_that_moved_and_lost_its_pod_has_ended() {
+    let mut vmi = moved(&json!({}));
+    vmi["status"]["activePods"] = json!({"target-uid": "node-2"});
+    let mut view = view(vmi, vec![pod(Some(NODE), running())]);
+    let gone = Action::ConfirmGone { pods: vec!["virt-launcher-web-target".to_owned()], owner: UID.to_owned() };
+    let plan = decide(&view);
+    assert_eq!(plan.actions.first(), Some(&gone));
+    let asked = written(&view, &plan);
+    assert_eq!((asked.status.phase, asked.asked_node.as_deref()), (Some(Phase::Running), Some("node-2")));
+    view.record.status.active_pods.clear();
+    let plan = decide(&view);
+    assert_eq!(plan.actions.first(), Some(&gone));
+    assert_eq!(written(&view, &plan).status.phase, Some(Phase::Failed));
+}
