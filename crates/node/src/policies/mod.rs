@@ -8,7 +8,7 @@
 //!
 //! Nothing is done by the clock: a change of an object, and a pod that gets its network, wake the task, and what comes meanwhile is done
 //! in one go. Rules outlive this process, so a restart opens nothing; and while there are policies at all, a pod of this node that the
-//! rules do not know yet is cut off, so that none runs for a moment without its own.
+//! rules do not know yet is cut off, so that it begins with theirs.
 //!
 //! As long as a cluster has no policies its pods and namespaces are not watched.
 
